@@ -1,0 +1,24 @@
+"""Errors that users meet. Each says what was expected, what was found and what to do."""
+
+from __future__ import annotations
+
+
+class PtxBenchError(Exception):
+    """Base of every error of ours. ``str()`` is a complete message for the user."""
+
+
+class InputError(PtxBenchError):
+    """The user's input is wrong: an unknown name, a broken file, an option out of range."""
+
+
+class InfrastructureError(PtxBenchError):
+    """The machinery failed, through no fault of the candidate. ``kind`` is stable and machine-readable.
+
+    Kinds: ``no_device``, ``device_mismatch``, ``out_of_device_memory``, ``oracle_died``, ``oracle_timeout``,
+    ``sandbox_failed``, ``reference_failed``, ``baseline_unavailable``, ``baseline_drift``, ``compiler_missing``, ``compiler_crashed``,
+    ``disk_full``, ``busy_device``.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind

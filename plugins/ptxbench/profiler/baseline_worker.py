@@ -1,0 +1,96 @@
+"""The trusted worker: runs library baselines over the same staging arena, behind the same requests as a sandbox.
+
+It is a process of its own, with torch, so that a baseline's latency is read by the very procedure that reads a
+candidate's: another process rewrites inputs and poisons outputs, hands over, and CUPTI in this process times the call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ptxbench.profiler.arena import view_bytes
+from ptxbench.profiler.baselines import bind
+from ptxbench.profiler.sandbox import OK, Recorder, failure, open_arena, restrict, serve_calls
+
+
+class Arenas:
+    """Mapped staging arenas by handle: CUDA IPC opens a handle once per process."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, int] = {}
+
+    def tensors(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The job's tensors by name, over the arena."""
+        import torch
+
+        handle = job["handle"]
+        if handle not in self._addresses:
+            self._addresses[handle] = open_arena(handle)
+        base = self._addresses[handle]
+        return {
+            tensor["name"]: view_bytes(base + tensor["offset"], tensor["nbytes"])
+            .view(getattr(torch, tensor["dtype"]))
+            .view(tensor["shape"])
+            for tensor in job["tensors"]
+        }
+
+    def forget(self, handle: str) -> None:
+        """Unmap an arena that the oracle is about to free."""
+        from cuda.bindings import runtime as cudart
+
+        address = self._addresses.pop(handle, None)
+        if address is not None:
+            cudart.cudaIpcCloseMemHandle(address)
+
+
+def _published(publish: Callable[[], None]) -> dict[str, Any]:
+    import torch
+
+    publish()
+    torch.cuda.synchronize()
+    return {}
+
+
+def main() -> None:
+    """Serve jobs until the channel closes or ``quit``."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    options = parser.parse_args()
+    restrict()
+    channel = Connection(options.fd)
+    import torch
+
+    torch.cuda.init()
+    torch.zeros(1, device="cuda")
+    recorder = Recorder()
+    arenas = Arenas()
+    channel.send_bytes(json.dumps({"ready": os.getpid()}).encode())
+    while True:
+        job = json.loads(channel.recv_bytes())
+        if job.get("op") == "quit":
+            return
+        if job.get("op") == "forget":
+            arenas.forget(job["handle"])
+            continue
+        try:
+            bound = bind(job["call"], arenas.tensors(job), causal=job["causal"])
+        except Exception as error:
+            channel.send_bytes(failure(error))
+            continue
+        channel.send_bytes(OK)
+        operations: dict[str, Callable[[], dict[str, Any]]] = {
+            "collect": recorder.collect,
+            "publish": partial(_published, bound.publish),
+        }
+        if not serve_calls(channel, bound.call, recorder, operations=operations):
+            return
+
+
+if __name__ == "__main__":
+    main()

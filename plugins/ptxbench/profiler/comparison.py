@@ -1,0 +1,112 @@
+"""Comparing an output with its reference: counts and magnitudes, no opinion. Runs on CPU and CUDA alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ptxbench.profiler import oracle_kernels
+from ptxbench.records import OutputComparison
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK_ELEMENTS = 1 << 25
+"""fp32 copies of 32 Mi elements are 128 MiB each: large enough to run at memory speed, small beside the workload."""
+SHOWN_MISMATCHES = 8
+
+
+def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Index of a row-major position."""
+    index: list[int] = []
+    for extent in reversed(shape):
+        index.append(flat % extent)
+        flat //= extent
+    return tuple(reversed(index))
+
+
+def compare_output(
+    name: str, output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float
+) -> OutputComparison:
+    """Compare two tensors of equal shape and dtype by torch.allclose's element rule, evaluated in fp32.
+
+    An element agrees when ``|out - ref| <= atol + rtol * |ref|`` or both are the same infinity; NaN never agrees.
+    RMS and maxima are over pairs that are finite on both sides. One synchronization.
+    """
+    total = output.numel()
+    dtype = str(output.dtype).removeprefix("torch.")
+    on_device = output.is_cuda and oracle_kernels.supported(dtype)
+    measure = oracle_kernels.statistics if on_device else statistics
+    sums, maxima = measure(output.contiguous(), reference.contiguous(), atol=atol, rtol=rtol)
+    mismatched, nan, squared_error, squared_reference = sums.tolist()
+    max_abs, max_rel = maxima.tolist()
+    return OutputComparison(
+        name=name,
+        shape=tuple(output.shape),
+        dtype=dtype,
+        elements=total,
+        atol=atol,
+        rtol=rtol,
+        mismatched=int(mismatched),
+        nan=int(nan),
+        max_abs_error=max_abs,
+        max_rel_error=max_rel,
+        rms_error=math.sqrt(squared_error / total) if total else 0.0,
+        rms_reference=math.sqrt(squared_reference / total) if total else 0.0,
+        first_mismatches=_first_mismatches(output, reference, atol, rtol) if mismatched else (),
+    )
+
+
+def statistics(
+    output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(mismatches, NaN, sum of squared error, sum of squared reference) fp64[4] and (max abs, max rel) fp32[2]."""
+    import torch
+
+    flat_output, flat_reference = output.reshape(-1), reference.reshape(-1)
+    sums = torch.zeros(4, dtype=torch.float64, device=output.device)
+    maxima = torch.zeros(2, dtype=torch.float32, device=output.device)
+    for start in range(0, flat_output.numel(), CHUNK_ELEMENTS):
+        chunk = _chunk_statistics(
+            flat_output[start : start + CHUNK_ELEMENTS], flat_reference[start : start + CHUNK_ELEMENTS], atol, rtol
+        )
+        sums += chunk[0]
+        maxima = torch.maximum(maxima, chunk[1])
+    return sums, maxima
+
+
+def _disagree(out: torch.Tensor, ref: torch.Tensor, error: torch.Tensor, atol: float, rtol: float) -> torch.Tensor:
+    agree = (error <= ref.abs().mul_(rtol).add_(atol)) & ref.isfinite()
+    return ~(agree | (out == ref))
+
+
+def _chunk_statistics(
+    output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+
+    out, ref = output.float(), reference.float()
+    error = (out - ref).abs_()
+    mismatched = _disagree(out, ref, error, atol, rtol).sum()
+    nan = (out.isnan() & ~ref.isnan()).sum()
+    error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    magnitude = ref.abs().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    maxima = torch.stack([error.max(), (error / magnitude.clamp_min(1e-30)).max()])
+    # fp32 partial sums over 32 Mi elements of torch's pairwise reduction keep about six digits.
+    squares = torch.stack([error.square_().sum(), magnitude.square_().sum()]).double()
+    return torch.cat([torch.stack([mismatched, nan]).double(), squares]), maxima
+
+
+def _first_mismatches(
+    output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float
+) -> tuple[tuple[int, ...], ...]:
+    flat_output, flat_reference = output.reshape(-1), reference.reshape(-1)
+    found: list[tuple[int, ...]] = []
+    for start in range(0, flat_output.numel(), CHUNK_ELEMENTS):
+        out = flat_output[start : start + CHUNK_ELEMENTS].float()
+        ref = flat_reference[start : start + CHUNK_ELEMENTS].float()
+        wrong = _disagree(out, ref, (out - ref).abs_(), atol, rtol).nonzero()[: SHOWN_MISMATCHES - len(found), 0]
+        found += [unravel(start + int(position), tuple(output.shape)) for position in wrong.tolist()]
+        if len(found) >= SHOWN_MISMATCHES:
+            break
+    return tuple(found)

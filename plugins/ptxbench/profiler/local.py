@@ -1,0 +1,164 @@
+"""The local profiler: this machine's GPU, through an oracle process that is started on first use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ptxbench import __version__
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.device import device_present
+from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
+
+if TYPE_CHECKING:
+    from ptxbench.cases.case import Case
+    from ptxbench.toolchain import Built
+
+START_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 900.0
+"""Longer than any evaluation: three trials at the call limit, references, baseline and a repeat."""
+ENTRY_SYMBOL = "run"
+"""The kernel ABI: one TVM-FFI export of this name (PROTOCOL 6)."""
+PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+
+
+class LocalProfiler:
+    """Implements ``Profiler`` over one oracle. Calls from several threads take turns."""
+
+    origin: Literal["measured", "replayed"] = "measured"
+
+    def __init__(self, *, root: Path, state_budget_bytes: int | None = None) -> None:
+        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations."""
+        if not device_present():
+            raise InfrastructureError(
+                "no_device",
+                "--profiler local: expected a CUDA device and driver, found none; use --profiler replay here",
+            )
+        self._root = root
+        self._state_budget_bytes = state_budget_bytes
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Connection | None = None
+        self._device: DeviceIdentity | None = None
+        self._libraries: dict[str, str] = {}
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        arguments = [sys.executable, "-P", "-m", "ptxbench.profiler.oracle", "--fd", str(theirs.fileno())]
+        if self._state_budget_bytes is not None:
+            arguments += ["--state-budget-bytes", str(self._state_budget_bytes)]
+        path = os.pathsep.join(filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": path},
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        self._channel = Connection(ours.detach())
+        hello = self._exchange({"op": "hello"}, START_TIMEOUT_S)
+        self._device = DeviceIdentity.model_validate_json(json.dumps(hello["device"]))
+        self._libraries = hello["libraries"]
+
+    def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        assert self._channel is not None
+        try:
+            self._channel.send_bytes(json.dumps(request).encode())
+            if not self._channel.poll(timeout_s):
+                self._stop()
+                raise InfrastructureError(
+                    "oracle_timeout",
+                    f"the oracle did not answer {request['op']!r} within {timeout_s:.0f} s; it was ended",
+                )
+            answer: dict[str, Any] = json.loads(self._channel.recv_bytes())
+        except (EOFError, OSError) as error:
+            self._stop()
+            raise InfrastructureError(
+                "oracle_died", f"the oracle process ended during {request['op']!r}; its message is on stderr"
+            ) from error
+        if "fault" in answer:
+            raise InfrastructureError(answer["fault"]["kind"], answer["fault"]["message"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _request(self, operation: str, case: Case, built: Built, **fields: str) -> str:
+        """The operation's record as JSON text. Starts or restarts the oracle as needed."""
+        assert built.so_path is not None
+        request = {
+            "op": operation,
+            "case": case.model_dump_json(),
+            "so_path": str(built.so_path),
+            "symbol": ENTRY_SYMBOL,
+            **fields,
+        }
+        with self._lock:
+            if self._process is None:
+                self._start()
+            return json.dumps(self._exchange(request, REQUEST_TIMEOUT_S))
+
+    def evaluate(self, case: Case, built: Built) -> Evidence | None:
+        """Trials, latency, baseline on this device."""
+        run = RunEvidence.model_validate_json(self._request("evaluate", case, built))
+        build = built.build
+        assert self._device is not None
+        assert build.so_sha256 is not None
+        return Evidence(
+            definition=case.definition.name,
+            workload_uuid=case.workload.uuid,
+            arch=case.arch.name,
+            candidate_sha256=build.candidate_sha256,
+            so_sha256=build.so_sha256,
+            cubin_sha256=build.cubin_sha256,
+            harness=__version__,
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            device=self._device,
+            libraries=self._libraries,
+            run=run,
+        )
+
+    def instructions(self, case: Case, built: Built) -> InstructionEvidence:
+        """Nsight Compute over one call."""
+        return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
+
+    def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
+        """compute-sanitizer over one call."""
+        return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+
+    def health(self) -> Health:
+        """The device, starting the oracle if needed."""
+        with self._lock:
+            if self._process is None:
+                self._start()
+        assert self._device is not None
+        return Health(kind="local", device=self._device, message=f"{self._device.name}, driver {self._device.driver}")
+
+    def _stop(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            # Closing the channel lets the oracle end its workers; they die with it in any case (parent-death signal).
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        """End the oracle and all it started. Idempotent."""
+        with self._lock:
+            self._stop()

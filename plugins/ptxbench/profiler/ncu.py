@@ -1,0 +1,105 @@
+"""Nsight Compute's arguments and its source page as CSV (Nsight Compute CLI documentation, "Command line options")."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ptxbench.records import InstructionCount
+
+METRICS = ("inst_executed", "thread_inst_executed_true")
+MAX_REASON_CHARS = 400
+
+
+class ReportError(Exception):
+    """The report cannot be read; ``str()`` quotes the tool."""
+
+
+class Row(NamedTuple):
+    """One SASS line of one kernel launch."""
+
+    kernel: str
+    opcode: str
+    inst_executed: int
+    thread_inst_executed_true: int
+
+
+def arguments(report: Path) -> list[str]:
+    """The tool's command line before the program. The device's clocks stay as they are."""
+    return [
+        "--clock-control",
+        "none",
+        "--metrics",
+        ",".join(METRICS),
+        "--page",
+        "source",
+        "--print-source",
+        "sass",
+        "--print-kernel-base",
+        "mangled",
+        "--csv",
+        "--log-file",
+        str(report),
+    ]
+
+
+def opcode_of(sass: str) -> str:
+    """``HGMMA.64x64x16.F32.BF16`` of ``@!P0 HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], ...``."""
+    words = sass.split()
+    while words and words[0].startswith("@"):
+        words = words[1:]
+    return words[0].rstrip(";") if words else ""
+
+
+def _number(text: str) -> int:
+    return int(float(text.replace(",", ""))) if text.strip() else 0
+
+
+def rows(report: str) -> Iterator[Row]:
+    """Every SASS line of every kernel in the report."""
+    kernel = ""
+    columns: dict[str, int] | None = None
+    lines = [line for line in report.splitlines() if not line.startswith("==")]
+    for cells in csv.reader(io.StringIO("\n".join(lines))):
+        if not cells:
+            continue
+        if cells[0] == "Kernel Name" and len(cells) >= 2:
+            kernel, columns = cells[1].strip(), None
+        elif "Source" in cells and METRICS[0] in cells:
+            columns = {name: position for position, name in enumerate(cells)}
+        elif columns is not None and len(cells) == len(columns):
+            opcode = opcode_of(cells[columns["Source"]])
+            if opcode:
+                yield Row(kernel, opcode, *(_number(cells[columns[metric]]) for metric in METRICS))
+
+
+def parse(report: str) -> tuple[InstructionCount, ...]:
+    """Counts per (kernel, opcode), sorted; opcodes that never ran are kept with zeros."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in rows(report):
+        executed, threads = sums.get((row.kernel, row.opcode), (0, 0))
+        sums[row.kernel, row.opcode] = (executed + row.inst_executed, threads + row.thread_inst_executed_true)
+    return tuple(
+        InstructionCount(kernel=kernel, opcode=opcode, inst_executed=counts[0], thread_inst_executed_true=counts[1])
+        for (kernel, opcode), counts in sorted(sums.items())
+    )
+
+
+def kernels(report: str) -> tuple[str, ...]:
+    """Kernel names in order of first appearance."""
+    return tuple(dict.fromkeys(row.kernel for row in rows(report)))
+
+
+def reason(report: str) -> str:
+    """Why there are no counts, in the tool's words, with advice for the usual cause."""
+    said = [line.removeprefix("==ERROR==").strip() for line in report.splitlines() if line.startswith("==ERROR==")]
+    text = " ".join(said)[:MAX_REASON_CHARS]
+    if "ERR_NVGPUCTRPERM" in report:
+        text += (
+            " The driver reserves performance counters for administrators: run as root or load the nvidia module "
+            "with NVreg_RestrictProfilingToAdminUsers=0."
+        )
+    return text

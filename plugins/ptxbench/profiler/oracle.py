@@ -1,0 +1,158 @@
+"""The oracle: one long-lived process per GPU, with torch and the frontier libraries, that owns the truth.
+
+It answers one request at a time over a channel of ``multiprocessing.connection``: JSON in, JSON out. Every answer is
+``{"result": ...}`` or ``{"fault": {"kind", "message"}}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ptxbench.cases.case import Case
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import tools
+from ptxbench.profiler.device import describe_device
+from ptxbench.profiler.evaluation import Baselines, evaluate
+from ptxbench.profiler.gpu_lock import gpu_lock
+from ptxbench.profiler.state import StateCache, WorkloadState
+from ptxbench.profiler.worker import Command, Spares, Worker
+from ptxbench.trace.workload import ScalarInput
+
+IDLE_POLL_S = 0.02
+STATE_SHARE = 0.6
+"""Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
+
+
+class Oracle:
+    """State of the process. Methods named ``do_*`` are the operations."""
+
+    def __init__(self, state_budget_bytes: int | None) -> None:
+        import torch
+
+        self.device = describe_device()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        budget = int(self.device.memory_bytes * STATE_SHARE) if state_budget_bytes is None else state_budget_bytes
+        command = Command([sys.executable, "-P", "-m", "ptxbench.profiler.baseline_worker"])
+        self.baselines = Baselines(Worker(command, environment=dict(os.environ)))
+        self.states = StateCache(budget, self.baselines.forget)
+        self.spares = Spares()
+        self.spares.replenish()
+
+    def libraries(self) -> dict[str, str]:
+        """Versions of what measures."""
+        import torch
+
+        versions = {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version())}
+        for package in ("cupti-python", "apache-tvm-ffi", "cuda-bindings"):
+            try:
+                versions[package] = importlib.metadata.version(package)
+            except importlib.metadata.PackageNotFoundError:
+                versions[package] = "missing"
+        return versions
+
+    def _state(self, case: Case) -> tuple[WorkloadState, bool]:
+        if not case.arch.covers(self.device.compute_capability):
+            raise InfrastructureError(
+                "device_mismatch",
+                f"{case.arch.name} needs a device of compute capability {case.arch.compute_capability}, "
+                f"found {self.device.name} {self.device.compute_capability}",
+            )
+        return self.states.get(case)
+
+    def do_hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Identity of device and libraries."""
+        del request
+        return {"device": self.device.model_dump(mode="json"), "libraries": self.libraries()}
+
+    def do_evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """RunEvidence of one candidate."""
+        with gpu_lock():
+            state, cached = self._state(Case.model_validate_json(request["case"]))
+            job = self._job(state, request)
+            evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
+        return evidence.model_dump(mode="json")
+
+    def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
+        """InstructionEvidence of one candidate."""
+        self.spares.replenish()
+        with gpu_lock():
+            state, _ = self._state(Case.model_validate_json(request["case"]))
+            return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
+
+    def do_sanitize(self, request: dict[str, Any]) -> dict[str, Any]:
+        """SafetyEvidence of one candidate and one tool; memcheck runs the full workload, the rest shrunk axes."""
+        self.spares.replenish()
+        case = Case.model_validate_json(request["case"])
+        with gpu_lock():
+            state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
+            return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
+
+    @staticmethod
+    def _job(state: WorkloadState, request: dict[str, Any]) -> dict[str, Any]:
+        inputs = state.case.workload.inputs
+        scalars = [
+            [position, value.value]
+            for position, name in enumerate(state.case.input_shapes())
+            if isinstance(value := inputs[name], ScalarInput)
+        ]
+        return {
+            "handle": state.arena.handle,
+            "tensors": state.arena.describe(),
+            "scalars": scalars,
+            "so_path": request["so_path"],
+            "symbol": request["symbol"],
+        }
+
+    def close(self) -> None:
+        """End every process."""
+        self.spares.close()
+        self.baselines.close()
+
+
+def answer(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
+    """Run one operation; a fault of ours comes back typed, and the oracle lives on."""
+    operation: Callable[[dict[str, Any]], dict[str, Any]] = getattr(oracle, f"do_{request['op']}")
+    try:
+        return {"result": operation(request)}
+    except InfrastructureError as error:
+        return {"fault": {"kind": error.kind, "message": str(error)}}
+    except Exception as error:
+        text = "".join(traceback.format_exception(error)[-3:])
+        return {"fault": {"kind": "oracle_died", "message": f"{type(error).__name__}: {error}\n{text}"}}
+
+
+def main() -> None:
+    """Serve until the channel closes."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    parser.add_argument("--state-budget-bytes", type=int)
+    options = parser.parse_args()
+    channel = Connection(options.fd)
+    try:
+        oracle = Oracle(options.state_budget_bytes)
+    except InfrastructureError as error:
+        channel.send_bytes(json.dumps({"fault": {"kind": error.kind, "message": str(error)}}).encode())
+        return
+    try:
+        while True:
+            if not channel.poll(IDLE_POLL_S):
+                oracle.spares.replenish()
+                channel.poll(None)
+            channel.send_bytes(json.dumps(answer(oracle, json.loads(channel.recv_bytes()))).encode())
+            oracle.spares.reap()
+    except EOFError:
+        return
+    finally:
+        oracle.close()
+
+
+if __name__ == "__main__":
+    main()

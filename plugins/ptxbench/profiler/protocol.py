@@ -1,0 +1,68 @@
+"""The seam between the agent loop and whatever measures: a local GPU, stored evidence, later a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from ptxbench.errors import InputError
+from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, Record, SafetyEvidence
+
+if TYPE_CHECKING:
+    from ptxbench.cases.case import Case
+    from ptxbench.toolchain import Built
+
+SafetyTool = Literal["memcheck", "initcheck", "synccheck", "racecheck"]
+
+
+class Health(Record):
+    """What stands behind a profiler now."""
+
+    kind: str
+    device: DeviceIdentity | None
+    message: str
+
+
+class Profiler(Protocol):
+    """Measures built candidates. Implementations are safe to call from several threads.
+
+    Every operation raises ``InfrastructureError`` for faults that are not the candidate's, and nothing else.
+    """
+
+    @property
+    def origin(self) -> Literal["measured", "replayed"]:
+        """Whether evidence is taken now or read back; replayed evidence is complete as it comes."""
+
+    def evaluate(self, case: Case, built: Built) -> Evidence | None:
+        """Trials, latency and baseline. ``None``: this profiler cannot know (no stored evidence of this hash)."""
+
+    def instructions(self, case: Case, built: Built) -> InstructionEvidence:
+        """Executed counts per SASS opcode over one call on the evaluated workload."""
+
+    def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
+        """One sanitizer tool over one call: memcheck on the full workload, the others on shrunk axes."""
+
+    def health(self) -> Health:
+        """Device and state, without measuring anything."""
+
+    def close(self) -> None:
+        """End every process that the profiler started. Idempotent."""
+
+
+def open_profiler(name: str, *, root: Path, evidence_roots: tuple[Path, ...]) -> Profiler:
+    """Open ``local``, ``replay`` or, with ``auto``, ``local`` where a CUDA device is present and else ``replay``.
+
+    ``evidence_roots`` are the folders that ``replay`` searches. Raises InputError for another name and
+    InfrastructureError("no_device") for ``local`` without a device.
+    """
+    # Imported late: the GPU side must cost nothing on a machine that only replays.
+    from ptxbench.profiler.device import device_present
+    from ptxbench.profiler.replay import ReplayProfiler
+
+    if name not in ("auto", "local", "replay"):
+        raise InputError(f"--profiler: expected auto, local or replay, found {name!r}")
+    if name == "replay" or (name == "auto" and not device_present()):
+        return ReplayProfiler(evidence_roots)
+    from ptxbench.profiler.local import LocalProfiler
+
+    return LocalProfiler(root=root)

@@ -1,0 +1,381 @@
+"""The candidate's process: short-lived, torch-free, holding nothing worth stealing.
+
+It is started before its candidate is known (imports and the CUDA context are the slow part), gets one job over one
+private channel, runs the candidate's calls on request and dies. It imports the standard library, ``cuda.bindings``,
+``tvm_ffi`` and ``cupti`` only: no module of this project, so nothing here can be reused to reach the truth.
+
+Channel: length-prefixed messages of ``multiprocessing.connection``. ``CALL`` asks for one call, ``WARM_UP`` and a
+number for so many that nobody times; ``OK`` or a JSON object ``{"error", "code"}`` answers. Every other message is a
+JSON object with ``op``. Device memory is the oracle's staging arena, opened through CUDA IPC.
+"""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Client, Connection
+from types import MappingProxyType
+from typing import Any
+
+CALL = b"c"
+WARM_UP = b"w"
+OK = b"o"
+STRAY_SLACK_NS = 20_000
+"""Device and host clocks of CUPTI agree to microseconds; work that starts later than this after a call is stray."""
+MAX_MESSAGE_CHARS = 4_000
+SPIN_S = 0.02
+"""Longer than staging, and than most kernels."""
+SPIN_PROCESSORS = 4
+_PR_SET_PDEATHSIG = 1
+_FILE_LIMIT_BYTES = 16 << 20
+# DLPack: kDLCUDA and (type code, bits) per dtype name (dlpack.h).
+_DLPACK_CUDA = 2
+_DLPACK_TYPES = {
+    "bfloat16": (4, 16),
+    "float16": (2, 16),
+    "float32": (2, 32),
+    "float64": (2, 64),
+    "int8": (0, 8),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "uint8": (1, 8),
+    "bool": (6, 8),
+}
+
+
+class _Device(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int), ("device_id", ctypes.c_int))
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class DeviceTensor:
+    """A contiguous tensor over a raw device address that speaks DLPack. The memory is never owned."""
+
+    def __init__(self, address: int, shape: list[int], dtype: str) -> None:
+        code, bits = _DLPACK_TYPES[dtype]
+        strides = [1] * len(shape)
+        for axis in range(len(shape) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * shape[axis + 1]
+        self._shape = (ctypes.c_int64 * len(shape))(*shape)
+        self._strides = (ctypes.c_int64 * len(shape))(*strides)
+        tensor = _Tensor(
+            address, _Device(_DLPACK_CUDA, 0), len(shape), _DataType(code, bits, 1), self._shape, self._strides, 0
+        )
+        self._managed = _Managed(tensor, None, None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _DLPACK_CUDA, 0
+
+    def __dlpack__(self, **_: object) -> object:
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        return new(ctypes.addressof(self._managed), b"dltensor", None)
+
+
+class Recorder:
+    """CUPTI activity records, assigned to the calls during which they started."""
+
+    def __init__(self) -> None:
+        from cupti import cupti
+
+        self._cupti = cupti
+        self._activities: list[tuple[int, int, tuple[Any, ...] | None]] = []
+        self._calls: list[tuple[int, int]] = []
+        cupti.activity_register_callbacks(lambda: (8 << 20, 0), self._completed)
+        kinds = cupti.ActivityKind
+        self._kernel_kind = kinds.CONCURRENT_KERNEL
+        for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMCPY2, kinds.MEMSET):
+            cupti.activity_enable(kind)
+
+    def _completed(self, activities: list[Any]) -> None:
+        for item in activities:
+            kernel = None
+            if item.kind == self._kernel_kind:
+                kernel = (
+                    item.name,
+                    (item.grid_x, item.grid_y, item.grid_z),
+                    (item.block_x, item.block_y, item.block_z),
+                    item.dynamic_shared_memory,
+                    item.registers_per_thread,
+                )
+            self._activities.append((item.start, item.end, kernel))
+
+    def now(self) -> int:
+        """CUPTI's clock, in ns."""
+        return int(self._cupti.get_timestamp())
+
+    def record(self, begin: int, end: int) -> None:
+        """One call lasted from ``begin`` to ``end`` on CUPTI's clock."""
+        self._calls.append((begin, end))
+
+    def collect(self) -> dict[str, Any]:
+        """Spans (ns) and activity counts per call since the last collection, launches, and stray activities."""
+        self._cupti.activity_flush_all(1)
+        activities, self._activities = sorted(self._activities, key=lambda item: item[:2]), []
+        calls, self._calls = self._calls, []
+        begins = [begin - STRAY_SLACK_NS for begin, _ in calls]
+        first: list[int | None] = [None] * len(calls)
+        last = [0] * len(calls)
+        counts = [0] * len(calls)
+        stray = 0
+        launches: Counter[tuple[Any, ...]] = Counter()
+        for start, end, kernel in activities:
+            index = bisect.bisect_right(begins, start) - 1
+            if index < 0 or start > calls[index][1] + STRAY_SLACK_NS:
+                stray += 1
+                continue
+            begun = first[index]
+            first[index] = start if begun is None else begun
+            last[index] = max(last[index], end)
+            counts[index] += 1
+            if kernel is not None:
+                launches[kernel] += 1
+        spans = [0 if begun is None else ended - begun for begun, ended in zip(first, last, strict=True)]
+        shown = [[*kernel, count / max(1, len(calls))] for kernel, count in launches.most_common(64)]
+        return {"spans": spans, "activities": counts, "stray": stray, "launches": shown}
+
+
+def check(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever CUDA returns
+    """Value of a ``cuda.bindings.runtime`` call. Raises RuntimeError with the error's name."""
+    code, *values = result
+    if int(code) != 0:
+        raise RuntimeError(f"{getattr(code, 'name', code)} ({int(code)})")
+    return values[0] if values else None
+
+
+def open_arena(handle: str) -> int:
+    """Map the oracle's staging arena. Returns its device address in this process."""
+    from cuda.bindings import runtime as cudart
+
+    memory = cudart.cudaIpcMemHandle_t()
+    memory.reserved = bytes.fromhex(handle)
+    return int(check(cudart.cudaIpcOpenMemHandle(memory, cudart.cudaIpcMemLazyEnablePeerAccess)))
+
+
+class PrivateBuffers:
+    """Exact-size allocations in place of the arena's, so that a sanitizer knows every tensor's true bounds."""
+
+    def __init__(self, base: int, tensors: list[dict[str, Any]]) -> None:
+        from cuda.bindings import runtime as cudart
+
+        self._cudart = cudart
+        self._base = base
+        self._tensors = tensors
+        self.addresses = [int(check(cudart.cudaMalloc(tensor["nbytes"]))) for tensor in tensors]
+        self._copy(outputs=False)
+
+    def _copy(self, *, outputs: bool) -> None:
+        kind = self._cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        for tensor, private in zip(self._tensors, self.addresses, strict=True):
+            staged = self._base + tensor["offset"]
+            target, source = (staged, private) if outputs else (private, staged)
+            if tensor["output"] or not outputs:
+                check(self._cudart.cudaMemcpy(target, source, tensor["nbytes"], kind))
+        check(self._cudart.cudaDeviceSynchronize())
+
+    def publish(self) -> None:
+        """Copy the outputs to the arena, where the oracle reads them."""
+        self._copy(outputs=True)
+
+
+def load_candidate(job: dict[str, Any], *, private: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+    """The candidate bound to its tensors, and what to do after a call."""
+    import tvm_ffi
+
+    base = open_arena(job["handle"])
+    buffers = PrivateBuffers(base, job["tensors"]) if private else None
+    function = tvm_ffi.load_module(job["so_path"])[job["symbol"]]
+    # The views refer to the wrappers' shape arrays without owning them, so the call below keeps both alive.
+    wrappers = [
+        DeviceTensor(buffers.addresses[index] if buffers else base + tensor["offset"], tensor["shape"], tensor["dtype"])
+        for index, tensor in enumerate(job["tensors"])
+    ]
+    arguments: list[Any] = [tvm_ffi.from_dlpack(wrapper) for wrapper in wrappers]
+    for position, value in job["scalars"]:
+        arguments.insert(position, value)
+
+    def call(_: list[DeviceTensor] = wrappers) -> None:
+        function(*arguments)
+
+    return call, (buffers.publish if buffers else lambda: None)
+
+
+def load_null() -> tuple[Callable[[], None], Callable[[], None]]:
+    """No candidate: a call sets four bytes, so that its wall time is what the hand-over itself costs."""
+    from cuda.bindings import runtime as cudart
+
+    word = int(check(cudart.cudaMalloc(4)))
+
+    def call() -> None:
+        check(cudart.cudaMemsetAsync(word, 0, 4, 0))
+
+    return call, lambda: None
+
+
+def failure(error: BaseException) -> bytes:
+    """An exception as a reply, with the CUDA error that the context is left with."""
+    from cuda.bindings import runtime as cudart
+
+    (code,) = cudart.cudaDeviceSynchronize()
+    text = f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS]
+    return json.dumps({"error": text, "code": int(code)}).encode()
+
+
+def serve_calls(
+    channel: Connection,
+    call: Callable[[], None],
+    recorder: Recorder | None,
+    *,
+    after: Callable[[], None] = lambda: None,
+    operations: Mapping[str, Callable[[], dict[str, Any]]] = MappingProxyType({}),
+) -> bool:
+    """Answer requests until ``quit`` (False) or, for a worker that outlives its job, ``release`` (True).
+
+    ``after`` runs behind every successful call, outside its span; ``operations`` answer requests by name.
+    """
+    from cuda.bindings import runtime as cudart
+
+    ear = Ear(channel.fileno())
+    while True:
+        ear.wait()
+        message = channel.recv_bytes()
+        if message == WARM_UP:
+            # Not recorded: the collection drops what CUPTI saw of the calls before it.
+            try:
+                for _ in range(int(channel.recv_bytes())):
+                    call()
+                    check(cudart.cudaDeviceSynchronize())
+                if recorder:
+                    recorder.collect()
+            except Exception as error:
+                channel.send_bytes(failure(error))
+                continue
+            channel.send_bytes(OK)
+            continue
+        if message == CALL:
+            try:
+                begin = recorder.now() if recorder else 0
+                call()
+                (code,) = cudart.cudaDeviceSynchronize()
+                if int(code) != 0:
+                    raise RuntimeError(f"{code.name} ({int(code)}) after the call")
+                if recorder:
+                    recorder.record(begin, recorder.now())
+                after()
+            except Exception as error:
+                channel.send_bytes(failure(error))
+                continue
+            channel.send_bytes(OK)
+            continue
+        operation = json.loads(message)["op"]
+        if operation not in operations:
+            return bool(operation == "release")
+        channel.send_bytes(json.dumps(operations[operation]()).encode())
+
+
+def restrict() -> None:
+    """Die with the parent, dump no core, write no large file."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
+
+
+class Ear:
+    """Waits until a descriptor can be read: by spinning at first, where there are processors to spare.
+
+    Sleeping costs a wake-up of some 50 us at both ends of a hand-over; spinning spares it in every timed iteration.
+    """
+
+    def __init__(self, descriptor: int, spin_s: float = SPIN_S) -> None:
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLIN)
+        self._spin_s = spin_s if (os.cpu_count() or 1) >= SPIN_PROCESSORS else 0.0
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether there is something to read, or the other end has gone, within the time."""
+        limit = self._spin_s if timeout_s is None else min(self._spin_s, timeout_s)
+        end = time.perf_counter() + limit
+        while time.perf_counter() < end:
+            if self._poll.poll(0):
+                return True
+        return bool(self._poll.poll(None if timeout_s is None else max(0.0, timeout_s - limit) * 1e3))
+
+
+def warm_up(*, record: bool) -> Recorder | None:
+    """Pay for imports, the CUDA context and CUPTI before there is a job."""
+    # tvm_ffi imports torch where it can: seconds, and everything that a candidate's process must not hold.
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    import tvm_ffi  # noqa: F401
+    from cuda.bindings import runtime as cudart
+
+    check(cudart.cudaSetDevice(0))
+    check(cudart.cudaFree(0))
+    recorder = Recorder() if record else None
+    # The first activity, timestamp and flush initialize CUPTI lazily; a candidate's first call must not pay for it.
+    call, _ = load_null()
+    call()
+    check(cudart.cudaDeviceSynchronize())
+    if recorder:
+        recorder.now()
+        recorder.collect()
+    return recorder
+
+
+def main() -> None:
+    """Serve one job."""
+    parser = argparse.ArgumentParser()
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--fd", type=int)
+    where.add_argument("--connect")
+    parser.add_argument("--under-tool", action="store_true", help="no CUPTI: the tool owns it")
+    parser.add_argument("--private", action="store_true", help="exact-size buffers instead of the arena's")
+    options = parser.parse_args()
+    restrict()
+    channel = Connection(options.fd) if options.fd is not None else Client(options.connect, "AF_UNIX")
+    recorder = warm_up(record=not options.under_tool)
+    channel.send_bytes(json.dumps({"ready": os.getpid()}).encode())
+    job = json.loads(channel.recv_bytes())
+    if job.get("op") == "quit":
+        return
+    try:
+        call, after = load_null() if job.get("null") else load_candidate(job, private=options.private)
+    except Exception as error:
+        channel.send_bytes(failure(error))
+        return
+    channel.send_bytes(OK)
+    operations = {"collect": recorder.collect} if recorder else {}
+    serve_calls(channel, call, recorder, after=after, operations=operations)
+
+
+if __name__ == "__main__":
+    main()

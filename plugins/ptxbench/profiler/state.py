@@ -1,0 +1,191 @@
+"""Workload state: everything of one workload that outlives a candidate, built once and kept under a byte budget."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.arena import Arena
+from ptxbench.profiler.comparison import compare_output
+from ptxbench.profiler.inputs import InputSource, specs_of
+from ptxbench.records import BaselineMeasurement, CheckedCall
+
+if TYPE_CHECKING:
+    import torch
+
+    from ptxbench.cases.case import Case
+
+TIMED_CHECKS = 3
+"""Secretly chosen timed iterations per trial that are compared in full. A candidate that cheats in more than half of
+the timed iterations, as it must to move a median, escapes all 3 x 3 checks with probability under 0.2%."""
+
+
+class CheckedDraw(NamedTuple):
+    """Inputs whose reference outputs are known."""
+
+    tensors: dict[str, torch.Tensor]
+    references: dict[str, torch.Tensor]
+
+
+class WorkloadState:
+    """Inputs, references, staging and, once measured, the baseline of one case on this device."""
+
+    def __init__(self, case: Case) -> None:
+        """Build. Raises InfrastructureError("out_of_device_memory") or ("reference_failed")."""
+        import torch
+
+        self.case = case
+        self.seed = secrets.randbits(48)
+        self.baseline: BaselineMeasurement | None = None
+        self.arena = Arena(specs_of(case))
+        try:
+            self.source = InputSource(case, self.seed)
+            run = compile_reference(case)
+            self.checked = [self._check_draw(run) for _ in range(case.trials * (1 + TIMED_CHECKS))]
+            properties = torch.cuda.get_device_properties(0)
+            outputs = sum(slot.nbytes for slot in self.arena.slots if slot.spec.output)
+            # Poisoning outputs of twice the L2 evicts the inputs that were just written; smaller outputs need help.
+            needs_flush = outputs < 2 * properties.L2_cache_size
+            flush = 2 * properties.L2_cache_size if needs_flush else 0
+            self._flush = torch.empty(flush // 4, dtype=torch.int32, device="cuda")
+        except torch.OutOfMemoryError as error:
+            self.arena.close()
+            raise InfrastructureError(
+                "out_of_device_memory", f"{case.name}: inputs and references do not fit: {str(error)[:200]}"
+            ) from error
+        except BaseException:
+            self.arena.close()
+            raise
+
+    def _check_draw(self, run: Callable[..., Any]) -> CheckedDraw:
+        tensors = self.source.tensors(self.source.draw())
+        return CheckedDraw(tensors, reference_outputs(self.case, run, tensors))
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory held, in bytes."""
+        tensors = [tensor for draw in self.checked for tensor in draw.references.values()]
+        references: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return self.arena.nbytes + self.source.nbytes + references
+
+    def stage_fresh(self) -> None:
+        """Stage inputs that nothing has seen."""
+        draw = self.source.draw()
+        addresses = self.source.addresses(draw)
+        if addresses is None:
+            tensors = self.source.tensors(draw)
+            addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        self._stage(addresses)
+
+    def stage(self, draw: CheckedDraw) -> None:
+        """Stage inputs whose reference outputs are known."""
+        self._stage({name: tensor.data_ptr() for name, tensor in draw.tensors.items()})
+
+    def _stage(self, addresses: dict[str, int]) -> None:
+        """Write inputs, evict them from L2, poison outputs; returns when the device has done it."""
+        import torch
+
+        self.arena.write(addresses)
+        if self._flush.numel():
+            self._flush.fill_(0)
+        self.arena.poison()
+        torch.cuda.synchronize()
+
+    def compare(self, draw: CheckedDraw, iteration: int) -> CheckedCall:
+        """Compare the arena's outputs with the references, its inputs with the staged draw, its guards."""
+        import torch
+
+        tolerance = self.case.tolerance
+        outputs = tuple(
+            compare_output(name, self.arena.tensors[name], reference, atol=tolerance.atol, rtol=tolerance.rtol)
+            for name, reference in draw.references.items()
+        )
+        intact = all(torch.equal(self.arena.tensors[name], tensor) for name, tensor in draw.tensors.items())
+        self.arena.note_guards()
+        return CheckedCall(
+            iteration=iteration, outputs=outputs, inputs_intact=intact, guards_intact=self.arena.guards_intact()
+        )
+
+    def close(self) -> None:
+        """Give the staging memory back; torch frees the rest with its last reference."""
+        self.arena.close()
+
+
+def compile_reference(case: Case) -> Callable[..., Any]:
+    """The definition's reference function. Raises InfrastructureError("reference_failed")."""
+    namespace: dict[str, Any] = {}
+    try:
+        exec(compile(case.definition.reference, f"<reference of {case.name}>", "exec"), namespace)
+        run: Callable[..., Any] = namespace["run"]
+    except Exception as error:
+        raise InfrastructureError(
+            "reference_failed",
+            f"the reference of definition {case.name} does not load: {type(error).__name__}: {error}",
+        ) from error
+    return run
+
+
+def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Run the reference on inputs by name, in definition order. Raises InfrastructureError("reference_failed")."""
+    arguments = [tensors[name] for name in case.input_shapes()]
+    try:
+        returned = run(*arguments)
+    except Exception as error:
+        raise InfrastructureError(
+            "reference_failed", f"the reference of definition {case.name} failed: {type(error).__name__}: {error}"
+        ) from error
+    values = returned if isinstance(returned, tuple | list) else (returned,)
+    dtypes = case.dtypes()
+    found = [(tuple(value.shape), str(value.dtype).removeprefix("torch.")) for value in values]
+    expected = [(shape, dtypes[name]) for name, shape in case.output_shapes().items()]
+    if found != expected:
+        raise InfrastructureError(
+            "reference_failed",
+            f"the reference of definition {case.name}: expected outputs {expected}, found {found}; mend the definition",
+        )
+    return dict(zip(case.output_shapes(), values, strict=True))
+
+
+class StateCache:
+    """Least recently used states under a byte budget. ``budget_bytes=0`` keeps nothing between evaluations."""
+
+    def __init__(self, budget_bytes: int, on_evict: Callable[[WorkloadState], None]) -> None:
+        self._budget = budget_bytes
+        self._on_evict = on_evict
+        self._states: OrderedDict[str, WorkloadState] = OrderedDict()
+
+    def get(self, case: Case) -> tuple[WorkloadState, bool]:
+        """The case's state and whether it was already there."""
+        key = case.model_dump_json()
+        if key in self._states and self._budget > 0:
+            self._states.move_to_end(key)
+            return self._states[key], True
+        if self._budget == 0:
+            self.clear()
+        try:
+            state = WorkloadState(case)
+        except InfrastructureError as error:
+            if error.kind != "out_of_device_memory" or not self._states:
+                raise
+            self.clear()
+            state = WorkloadState(case)
+        self._states[key] = state
+        while len(self._states) > 1 and sum(each.nbytes for each in self._states.values()) > self._budget:
+            self._evict(next(iter(self._states)))
+        return state, False
+
+    def _evict(self, key: str) -> None:
+        state = self._states.pop(key)
+        self._on_evict(state)
+        state.close()
+
+    def clear(self) -> None:
+        """Evict everything and return the memory to the device."""
+        import torch
+
+        for key in list(self._states):
+            self._evict(key)
+        torch.cuda.empty_cache()

@@ -1,0 +1,241 @@
+"""Raw measurements of one built candidate on one device. No opinion lives here.
+
+Times are nanoseconds unless a name says otherwise. Anything that could not be measured is a ``ToolRun``
+whose status says so, never a missing or zero number that could be read as a result.
+"""
+
+from __future__ import annotations
+
+import statistics
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from ptxbench.records.base import Real, Record, Sha256
+
+
+class DeviceIdentity(Record):
+    """The device and driver that produced the numbers."""
+
+    name: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    max_sm_clock_mhz: int
+    memory_bandwidth_bytes_per_s: int
+    """Theoretical: bus width x memory clock x 2."""
+    driver: str
+    cuda_runtime: str
+
+
+class OutputComparison(Record):
+    """One output tensor against the reference, by torch.allclose's element rule in fp32.
+
+    ``mismatched`` counts elements with ``|out - ref| > atol + rtol * |ref|``; NaN where the reference is finite
+    counts, equal infinities agree. ``rms_error`` and ``rms_reference`` are over finite pairs.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    elements: int
+    atol: float
+    rtol: float
+    mismatched: int
+    nan: int
+    """NaN in the output where the reference is not NaN; unwritten elements show here, outputs start as NaN."""
+    max_abs_error: Real
+    max_rel_error: Real
+    rms_error: Real
+    rms_reference: Real
+    first_mismatches: tuple[tuple[int, ...], ...] = ()
+    """Up to 8 indices in row-major order."""
+
+    @property
+    def relative_rms(self) -> float:
+        """RMS of the error over RMS of the reference: the scale-relative error."""
+        return self.rms_error / self.rms_reference if self.rms_reference > 0 else float(self.rms_error > 0)
+
+
+class CheckedCall(Record):
+    """A call of the candidate whose outputs were compared in full."""
+
+    iteration: int
+    """-1 for a trial's correctness call, else the index among the trial's timed iterations."""
+    outputs: tuple[OutputComparison, ...]
+    inputs_intact: bool
+    guards_intact: bool
+
+
+class Timing(Record):
+    """Samples of one trial, in order. ``span`` is device time from the first activity's start to the last one's end."""
+
+    warmup: int
+    span_ns: tuple[int, ...]
+    """Timed iterations only, CUPTI, as reported by the process that ran the kernel."""
+    wall_ns: tuple[int, ...]
+    """The same iterations by the oracle's own clock: request sent to reply received."""
+    activities: tuple[int, ...]
+    """Device activities (kernels, copies, sets) per timed iteration."""
+    stray: int = 0
+    """Device activities that started outside every call: work that the spans do not hold."""
+
+
+class Trial(Record):
+    """One trial: own seed, one fully checked call, then timed iterations on fresh data."""
+
+    seed: int
+    family: str
+    checks: tuple[CheckedCall, ...]
+    guards_intact: bool
+    """Guard bands around every buffer over all calls of the trial."""
+    timing: Timing | None = None
+
+
+class RunStatus(StrEnum):
+    """How the candidate's process ended."""
+
+    COMPLETED = "completed"
+    LOAD_ERROR = "load_error"
+    RUNTIME_ERROR = "runtime_error"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+
+
+class KernelLaunch(Record):
+    """A kernel seen at run time during one timed iteration."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_smem_bytes: int
+    registers: int
+    launches_per_call: float
+
+
+DRIFT_BOUND = 0.10
+"""A baseline that moved by more than this beside the candidate voids the evaluation. A power-limited device reads a
+short burst up to 9% faster than the sustained series of the qualifying measurement (H200, backward d128)."""
+
+
+class BaselineMeasurement(Record):
+    """The library's latency by the same procedure (same staging, same loop, same clock)."""
+
+    library: str
+    version: str
+    call: str
+    span_ns: tuple[int, ...]
+    """All timed iterations of the qualifying measurement that the workload state caches."""
+    drift_span_ns: tuple[int, ...] = ()
+    """The brief re-timing beside this candidate."""
+    overhead_ns: int
+    """Median of wall minus span of an empty call: what the hand-over itself costs the oracle's clock."""
+    relative_rms: dict[str, Real] = Field(default_factory=dict)
+    """The library's own scale-relative error against the same reference, per output."""
+    mismatched: dict[str, int] = Field(default_factory=dict)
+    """The library's own elements beyond tolerance against the same reference, per output."""
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the re-timing beside the candidate left the bound."""
+        if not self.drift_span_ns:
+            return False
+        return abs(statistics.median(self.drift_span_ns) / statistics.median(self.span_ns) - 1) > DRIFT_BOUND
+
+
+class RunEvidence(Record):
+    """One evaluation: trials in a sandbox, the baseline beside it."""
+
+    status: RunStatus
+    stage: str = ""
+    """Where it ended when not completed: ``load``, ``check``, ``time``."""
+    message: str = ""
+    error_code: int | None = None
+    """CUDA error code or, for a crash, the negative signal number."""
+    output_tail: str = ""
+    """Quoted, length-limited text of the candidate's stdout and stderr; never parsed."""
+    trials: tuple[Trial, ...] = ()
+    launches: tuple[KernelLaunch, ...] = ()
+    baseline: BaselineMeasurement | None = None
+    workload_state_cached: bool = False
+    stages_ms: dict[str, float] = Field(default_factory=dict)
+    """Wall time by stage, for performance work; no rule reads it."""
+
+
+class ToolStatus(StrEnum):
+    """How a tool's run ended. Only ``ok`` carries results."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    UNAVAILABLE = "unavailable"
+    NOT_RUN = "not_run"
+
+
+class InstructionCount(Record):
+    """Executed counts of one opcode in one kernel, summed over its SASS lines and launches of one call."""
+
+    kernel: str
+    opcode: str
+    """Full SASS opcode with modifiers, for example ``HGMMA.64x256x16.F32.BF16``."""
+    inst_executed: int
+    thread_inst_executed_true: int
+
+
+class InstructionEvidence(Record):
+    """Nsight Compute's per-line counters over one call on the evaluated workload."""
+
+    status: ToolStatus
+    message: str = ""
+    tool: str = ""
+    counts: tuple[InstructionCount, ...] = ()
+    kernels: tuple[str, ...] = ()
+    """Kernels that ran, in launch order, as the tool names them."""
+    outputs_match: bool | None = None
+    """Whether the outputs under the tool passed the same comparison as without it."""
+
+
+class SafetyFinding(Record):
+    """One finding of a sanitizer, in the tool's own words."""
+
+    kind: str
+    message: str
+    kernel: str = ""
+    location: str = ""
+
+
+class SafetyEvidence(Record):
+    """One compute-sanitizer tool over one call."""
+
+    tool: Literal["memcheck", "initcheck", "synccheck", "racecheck"]
+    status: ToolStatus
+    message: str = ""
+    version: str = ""
+    findings: tuple[SafetyFinding, ...] = ()
+    finding_count: int = 0
+    axes: dict[str, int] = Field(default_factory=dict)
+    """Axis values of the workload it ran on."""
+
+
+class Evidence(Record):
+    """Everything measured for one (case, build) on one device."""
+
+    schema_version: Literal[1] = 1
+    definition: str
+    workload_uuid: str
+    arch: str
+    candidate_sha256: Sha256
+    so_sha256: Sha256
+    cubin_sha256: Sha256 | None
+    harness: str
+    """Version of the harness that measured."""
+    measured_at: str
+    """UTC, ISO 8601."""
+    device: DeviceIdentity
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """Versions of torch, cuDNN, CUPTI and so on, as they were loaded."""
+    run: RunEvidence
+    instructions: InstructionEvidence = InstructionEvidence(status=ToolStatus.NOT_RUN)
+    safety: tuple[SafetyEvidence, ...] = ()

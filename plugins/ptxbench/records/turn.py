@@ -1,0 +1,59 @@
+"""One turn on disk: the unit of resume, cache and audit."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ptxbench.records.base import Record, Sha256
+from ptxbench.records.build import Build
+from ptxbench.records.evidence import Evidence
+from ptxbench.records.verdict import Verdict
+
+
+class TurnKey(Record):
+    """Which turn. ``str()`` is the pytest parameter id: ``MODEL-CASE-ARCH-vV-tT-turnN``."""
+
+    model: str
+    case: str
+    arch: str
+    variant: int
+    trajectory: int
+    turn: int
+
+    def __str__(self) -> str:
+        return f"{self.trajectory_id}-turn{self.turn}"
+
+    @property
+    def trajectory_id(self) -> str:
+        """The trajectory this turn belongs to; turns of one trajectory are never split over workers."""
+        return f"{self.model}-{self.case}-{self.arch}-v{self.variant}-t{self.trajectory}"
+
+
+class InfrastructureFault(Record):
+    """A fault that is nobody's: typed, retried by the engine, never blamed on the candidate."""
+
+    kind: str
+    message: str
+
+
+class TurnRecord(Record):
+    """All that is known of one turn. The source lies beside it as ``.cu``; ``source_sha256`` names it."""
+
+    schema_version: Literal[1] = 1
+    key: TurnKey
+    definition: str
+    workload_uuid: str
+    variant_name: str
+    origin: str
+    """Where the source came from, for example ``reference`` or ``file``."""
+    source_sha256: Sha256 | None
+    build: Build | None
+    evidence: Evidence | None
+    evidence_origin: Literal["measured", "replayed", "none"]
+    verdict: Verdict
+    fault: InfrastructureFault | None = None
+    min_speedup: float | None = None
+    """The floor that the model itself declares for this case, as ``reference`` does."""
+    stages_ms: dict[str, float] = Field(default_factory=dict)

@@ -1,0 +1,107 @@
+"""The report as JSON: cells, and every turn with what its numbers are recomputed from.
+
+The document depends on the turns alone: it is sorted, and holds no clock, path or process of the run that wrote it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from ptxbench.errors import InputError
+from ptxbench.records import InfrastructureFault, Record, TurnKey, TurnRecord, Verdict
+from ptxbench.report.summary import (
+    BaselineUse,
+    Cell,
+    CellKey,
+    CellPlan,
+    EvidenceOrigin,
+    summarize,
+    unique_records,
+    used_evidence,
+)
+
+
+class TurnRow(Record):
+    """One turn. The rates follow from ``key``, ``verdict`` and ``fault``; the hashes say what was judged."""
+
+    id: str
+    key: TurnKey
+    definition: str
+    workload_uuid: str
+    variant_name: str
+    origin: str
+    source_sha256: str | None
+    cubin_sha256: str | None
+    verdict: Verdict
+    evidence_origin: EvidenceOrigin
+    device: str | None
+    measured_at: str | None
+    harness: str | None
+    baseline: BaselineUse | None
+    min_speedup: float | None
+    fault: InfrastructureFault | None
+
+
+class RunReport(Record):
+    """The whole report."""
+
+    schema_version: Literal[1] = 1
+    cells: tuple[Cell, ...]
+    turns: tuple[TurnRow, ...]
+
+
+def build_report(records: Iterable[TurnRecord], planned: Mapping[CellKey, CellPlan] | None = None) -> RunReport:
+    """Return the report of these turns. Arguments and errors are those of ``summarize``."""
+    rows = unique_records(records)
+    return RunReport(cells=summarize(rows, planned), turns=tuple(_turn_row(row) for row in rows))
+
+
+def _turn_row(record: TurnRecord) -> TurnRow:
+    evidence = used_evidence(record)
+    baseline = evidence.run.baseline if evidence is not None else None
+    return TurnRow(
+        id=str(record.key),
+        key=record.key,
+        definition=record.definition,
+        workload_uuid=record.workload_uuid,
+        variant_name=record.variant_name,
+        origin=record.origin,
+        source_sha256=record.source_sha256,
+        cubin_sha256=record.build.cubin_sha256 if record.build is not None else None,
+        verdict=record.verdict,
+        evidence_origin=record.evidence_origin,
+        device=evidence.device.name if evidence is not None else None,
+        measured_at=evidence.measured_at if evidence is not None else None,
+        harness=evidence.harness if evidence is not None else None,
+        baseline=None
+        if baseline is None
+        else BaselineUse(library=baseline.library, version=baseline.version, call=baseline.call),
+        min_speedup=record.min_speedup,
+        fault=record.fault,
+    )
+
+
+def write_report(path: Path, report: RunReport) -> None:
+    """Write the report to ``path``, whole or not at all, creating its folder. Raises InputError when it cannot."""
+    data = (report.model_dump_json(indent=1) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, since only there a rename replaces the old report at once.
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected a file that the report can be written to, found: {error.strerror or error}; "
+            "choose a path in a folder that you may write to"
+        ) from error

@@ -1,0 +1,45 @@
+"""A turn as properties of its JUnit test case."""
+
+from __future__ import annotations
+
+from ptxbench.records import TurnRecord
+from ptxbench.report.summary import used_evidence
+
+
+def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
+    """Return (name, value) pairs that say what the verdict is and what it rests on. Absent values have no pair."""
+    verdict, evidence, key = record.verdict, used_evidence(record), record.key
+    baseline = evidence.run.baseline if evidence is not None else None
+    values: dict[str, object] = {
+        "model": key.model,
+        "case": key.case,
+        "arch": key.arch,
+        "variant": record.variant_name,
+        "trajectory": key.trajectory,
+        "turn": key.turn,
+        "source_sha256": record.source_sha256,
+        "cubin_sha256": record.build.cubin_sha256 if record.build is not None else None,
+        "outcome": verdict.outcome.value,
+        "rule": verdict.rule,
+        "message": verdict.message,
+        "target": verdict.target.value,
+        "target_rule": verdict.target_rule,
+        "target_message": verdict.target_message,
+        "safe": verdict.safe.value,
+        "safe_message": verdict.safe_message or None,
+        "latency_ms": verdict.latency_ms,
+        "latency_source": verdict.latency_source,
+        "baseline_ms": verdict.baseline_ms,
+        "baseline": f"{baseline.library} {baseline.version} ({baseline.call})" if baseline is not None else None,
+        "speedup": verdict.speedup,
+        "relative_rms": verdict.relative_rms,
+        "mismatch_share": verdict.mismatch_share,
+        "roofline_share": verdict.roofline_share,
+        "useful_share": verdict.useful_share,
+        "flags": " ".join(verdict.flags) or None,
+        "evidence": record.evidence_origin,
+        "device": evidence.device.name if evidence is not None else None,
+        "measured_at": evidence.measured_at if evidence is not None else None,
+        "infrastructure_fault": record.fault.kind if record.fault is not None else None,
+    }
+    return [(f"ptxbench.{name}", str(value)) for name, value in values.items() if value is not None]

@@ -1,0 +1,119 @@
+"""What stands below a table: where its numbers come from, and what they leave out."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from ptxbench.records import Outcome
+from ptxbench.report.summary import Cell
+from ptxbench.verdict.metrics import TARGET_SPEEDUP, format_rate
+
+LEGEND = (
+    "N: trajectories x turns, less turns excluded for infrastructure faults; a turn that never happened counts as not "
+    "correct. target: correct, and the architecture's own instructions are known to have executed. Speedups and fast_p "
+    "are over all N turns. -: none. ?: none known, and an unknown keeps that from meaning zero."
+)
+
+
+_TOLD_ELSEWHERE = (Outcome.CORRECT, Outcome.UNKNOWN, Outcome.INFRASTRUCTURE_ERROR)
+
+
+def notes(cells: Sequence[Cell], width: int) -> list[str]:
+    """Return the footnotes of one section, wrapped to ``width``."""
+    texts = [
+        _evidence(cells),
+        *_baselines(cells),
+        *_failures(cells),
+        *_unknowns(cells),
+        *_early_ends(cells),
+        *_remarks(cells),
+        LEGEND,
+    ]
+    return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return ``1 turn`` or ``2 turns``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _evidence(cells: Sequence[Cell]) -> str:
+    origins: Counter[str] = Counter()
+    for cell in cells:
+        origins.update(cell.evidence_origins)
+    devices = ", ".join(sorted({device for cell in cells for device in cell.devices}))
+    days = sorted({day for cell in cells for day in cell.measured})
+    when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+    parts = []
+    if origins["measured"]:
+        parts.append(f"{count_of(origins['measured'], 'turn')} measured in this run")
+    if origins["replayed"]:
+        parts.append(f"{count_of(origins['replayed'], 'turn')} re-judged from stored evidence")
+    if origins["none"]:
+        parts.append(f"{count_of(origins['none'], 'turn')} without evidence")
+    where = f" (device: {devices}; measured {when})" if devices else ""
+    return f"Evidence: {', '.join(parts)}{where}."
+
+
+def _baselines(cells: Sequence[Cell]) -> list[str]:
+    cases: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        for used in cell.baselines:
+            cases[f"{used.library} {used.version} ({used.call})"].append(cell.case)
+    listed = [f"{name} for {_list(names)}" for name, names in sorted(cases.items())]
+    return [f"Baseline: {'; '.join(listed)}."] if listed else []
+
+
+def _failures(cells: Sequence[Cell]) -> list[str]:
+    shown = []
+    for cell in cells:
+        outcomes = {name: count for name, count in cell.outcomes.items() if name not in _TOLD_ELSEWHERE}
+        if outcomes:
+            counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
+            shown.append(f"{cell.case}: {counts} of {count_of(cell.turns, 'turn')}")
+    return [f"Not correct: {'; '.join(shown)}."] if shown else []
+
+
+def _unknowns(cells: Sequence[Cell]) -> list[str]:
+    outcomes = sum(cell.unknown_outcomes for cell in cells)
+    targets = sum(cell.unknown_targets for cell in cells)
+    excluded = sum(cell.excluded for cell in cells)
+    texts = []
+    if outcomes or targets:
+        texts.append(
+            f"Unknown: {count_of(outcomes, 'turn')} without a known outcome, {count_of(targets, 'correct turn')} "
+            "without a known target indicator; they are in N and in no numerator."
+        )
+    if excluded:
+        texts.append(f"Infrastructure: {count_of(excluded, 'turn')} could not be judged and left out of N.")
+    return texts
+
+
+def _early_ends(cells: Sequence[Cell]) -> list[str]:
+    shown = []
+    for cell in cells:
+        at = cell.limits[-1]
+        needed = at.correct.turns - at.correct.unneeded
+        if at.correct.unneeded and needed:
+            correct, target = format_rate(at.correct.hits, needed), format_rate(at.target.hits, needed)
+            shown.append(f"{cell.case} (N {needed}) correct {correct}, target {target}")
+    if not shown:
+        return []
+    return [f"Ended early at {TARGET_SPEEDUP}x; without the turns that were not needed: {'; '.join(shown)}."]
+
+
+def _remarks(cells: Sequence[Cell]) -> list[str]:
+    flags: Counter[str] = Counter()
+    for cell in cells:
+        flags.update(cell.flags)
+    unsafe = sum(cell.unsafe for cell in cells)
+    counts = [f"{name} {count}" for name, count in sorted(flags.items())]
+    if unsafe:
+        counts.insert(0, f"unsafe {unsafe}")
+    return [f"Remarks (turns): {', '.join(counts)}."] if counts else []
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))

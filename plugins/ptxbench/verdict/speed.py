@@ -1,0 +1,138 @@
+"""Latency, clocks, drift, physics and speedup of a correct turn.
+
+Times are nanoseconds inside, milliseconds in the result. The reasons behind each bound are in docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal, NamedTuple
+
+from ptxbench.cases.case import Case
+from ptxbench.records import BaselineMeasurement, DeviceIdentity, Evidence, Timing
+from ptxbench.verdict.outcome import CORRECTNESS_CALL
+from ptxbench.verdict.rules import Flag
+
+NS_PER_MS = 1e6
+
+CLOCK_SLACK_NS = 100_000
+"""Median excess of the oracle's clock over the reported span that host jitter explains."""
+CLOCK_SLACK_SHARE = 0.02
+"""The same as a share of the span, for long kernels."""
+
+Clock = Literal["cupti", "oracle_clock"]
+
+
+class Speed(NamedTuple):
+    """What the timings of a correct turn say. None where they say nothing."""
+
+    latency_ms: float | None = None
+    source: Clock | None = None
+    baseline_ms: float | None = None
+    speedup: float | None = None
+    roofline_share: float | None = None
+    flags: tuple[Flag, ...] = ()
+
+
+class _Latency(NamedTuple):
+    """Candidate's latency in ns and the clock that it was read from."""
+
+    ns: float
+    source: Clock
+
+
+def judge_speed(case: Case, evidence: Evidence) -> Speed:
+    """Return the speed of a turn whose outcome is correct. Flags say why a speedup is withheld."""
+    flags: list[Flag] = []
+    timings = _complete_timings(case, evidence)
+    baseline = evidence.run.baseline
+    baseline_ns = _baseline_ns(baseline, flags)
+    baseline_ms = None if baseline_ns is None else baseline_ns / NS_PER_MS
+    if timings is None:
+        return Speed(baseline_ms=baseline_ms, flags=(*flags, Flag.TIMING_INCOMPLETE))
+    latency = _latency(timings, None if baseline is None else baseline.overhead_ns)
+    if latency.source == "oracle_clock":
+        flags.append(Flag.CLOCK_DISAGREEMENT)
+    if any(timing.stray > 0 for timing in timings):
+        flags.append(Flag.STRAY_ACTIVITY)
+    if not _any_timed_call_checked(evidence):
+        flags.append(Flag.TIMING_UNCHECKED)
+    floor_ns = physical_floor_ns(case, evidence.device)
+    if latency.ns < floor_ns or latency.ns <= 0:
+        flags.append(Flag.IMPLAUSIBLE)
+    return Speed(
+        latency_ms=latency.ns / NS_PER_MS,
+        source=latency.source,
+        baseline_ms=baseline_ms,
+        speedup=None if baseline_ns is None or _WITHHOLDING & set(flags) else baseline_ns / latency.ns,
+        roofline_share=None if Flag.IMPLAUSIBLE in flags or floor_ns == 0 else floor_ns / latency.ns,
+        flags=tuple(flags),
+    )
+
+
+_WITHHOLDING = {Flag.STRAY_ACTIVITY, Flag.TIMING_UNCHECKED, Flag.IMPLAUSIBLE}
+"""Flags under which a latency is shown and never scored."""
+
+
+def _complete_timings(case: Case, evidence: Evidence) -> list[Timing] | None:
+    timings = [trial.timing for trial in evidence.run.trials if trial.timing is not None]
+    complete = len(timings) == len(evidence.run.trials) and all(
+        len(timing.span_ns) == len(timing.wall_ns) == case.iterations and timing.warmup >= case.warmup
+        for timing in timings
+    )
+    return timings if complete and timings else None
+
+
+def _any_timed_call_checked(evidence: Evidence) -> bool:
+    """Whether the timed loop was looked into: a candidate that cannot know where must compute in every call."""
+    return any(call.iteration != CORRECTNESS_CALL for trial in evidence.run.trials for call in trial.checks)
+
+
+def median_over_trials(trials: Sequence[Sequence[float]]) -> float:
+    """Return the median of the trials' medians.
+
+    The paper gives the median within a trial and does not say how trials combine. The median lets one disturbed trial
+    of three change nothing, where a mean would pass a third of the disturbance on.
+    """
+    return median(median(trial) for trial in trials)
+
+
+def _latency(timings: list[Timing], overhead_ns: int | None) -> _Latency:
+    """Return CUPTI's latency, or the oracle clock's where the two disagree in any trial.
+
+    The sandbox that reports the span also runs the candidate, so a span is believed only as far as the clock outside
+    confirms it. Without a baseline the hand-over's cost is unknown and nothing can be confirmed: no speedup then.
+    """
+    reported = _Latency(median_over_trials([timing.span_ns for timing in timings]), "cupti")
+    if overhead_ns is None or not any(_disagrees(timing, overhead_ns) for timing in timings):
+        return reported
+    outside = median_over_trials([[wall - overhead_ns for wall in timing.wall_ns] for timing in timings])
+    # The correction may not make a candidate faster than it reports itself.
+    return _Latency(max(outside, reported.ns), "oracle_clock")
+
+
+def _disagrees(timing: Timing, overhead_ns: int) -> bool:
+    excess = median(wall - span - overhead_ns for wall, span in zip(timing.wall_ns, timing.span_ns, strict=True))
+    return excess > max(CLOCK_SLACK_NS, CLOCK_SLACK_SHARE * median(timing.span_ns))
+
+
+def _baseline_ns(baseline: BaselineMeasurement | None, flags: list[Flag]) -> float | None:
+    """Return the denominator's latency; where the device drifted, the one measured beside the candidate."""
+    if baseline is None or not baseline.span_ns:
+        flags.append(Flag.NO_BASELINE)
+        return None
+    if not baseline.drifted:
+        return median(baseline.span_ns)
+    flags.append(Flag.BASELINE_DRIFT)
+    return median(baseline.drift_span_ns)
+
+
+def physical_floor_ns(case: Case, device: DeviceIdentity) -> float:
+    """Return the least time that the workload's FLOPs and bytes take at the device's theoretical ceilings.
+
+    A ceiling that the driver does not tell (0) bounds nothing; without any the floor is 0.
+    """
+    flops_per_s = device.sm_count * case.arch.bf16_flops_per_clock_per_sm * device.max_sm_clock_mhz * 1e6
+    bounds = ((case.flops, flops_per_s), (case.bytes, device.memory_bandwidth_bytes_per_s))
+    return max((amount / ceiling * 1e9 for amount, ceiling in bounds if ceiling > 0), default=0.0)

@@ -1,0 +1,101 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InputError
+from ptxbench.records import BuildStatus, InfrastructureFault, Target
+from ptxbench.report import CellKey, CellPlan, RunReport, build_report, write_report
+from ptxbench.report.summary import summarize
+from ptxbench.verdict import judge_extraction_error, judge_infrastructure
+from ptxbench.verdict.metrics import TurnResult, correctness_rate, fast_p_inst
+from tests.unit.factories import GEMM, digest, make_evidence, make_record, suite_case, unbuilt
+
+FAULT = InfrastructureFault(kind="oracle_died", message="the oracle ended")
+RECORDS = (
+    make_record(0),
+    make_record(1, evidence=None),
+    make_record(2, build=unbuilt(BuildStatus.COMPILE_ERROR, log="error: no"), evidence=None),
+    make_record(3, build=None, evidence=None, fault=FAULT, verdict=judge_infrastructure(FAULT)),
+    make_record(4, build=None, evidence=None, source_sha256=None, verdict=judge_extraction_error("no code")),
+    make_record(0, case=suite_case("mha_bwd_d128"), evidence=None),
+)
+PLANS = {CellKey("reference", GEMM, "h100"): CellPlan(2, 8)}
+
+
+def test_the_document_does_not_depend_on_order_or_on_what_the_run_cost() -> None:
+    report = build_report(RECORDS, PLANS)
+    slower = [record.model_copy(update={"stages_ms": {"build": 9.0}}) for record in reversed(RECORDS)]
+    assert build_report(slower, PLANS).model_dump_json() == report.model_dump_json()
+
+
+def test_it_reads_back_as_it_was() -> None:
+    report = build_report(RECORDS, PLANS)
+    assert RunReport.model_validate_json(report.model_dump_json()) == report
+    assert report.schema_version == 1
+    assert report.cells == summarize(RECORDS, PLANS)
+
+
+def test_rows_say_what_was_judged_and_where() -> None:
+    rows = {row.id: row for row in build_report(RECORDS).turns}
+    first = rows["reference-gemm_n7168_k5120-h100-v0-t0-turn0"]
+    assert (first.source_sha256, first.cubin_sha256) == (digest("a"), digest("c"))
+    assert (first.device, first.measured_at, first.harness) == ("NVIDIA H200", "2026-11-29T16:00:00Z", "0.1.0")
+    assert first.baseline is not None
+    assert first.baseline.call == "torch.matmul"
+    assert rows["reference-gemm_n7168_k5120-h100-v0-t0-turn3"].fault == FAULT
+    unbuilt_row = rows["reference-gemm_n7168_k5120-h100-v0-t0-turn4"]
+    assert (unbuilt_row.source_sha256, unbuilt_row.cubin_sha256, unbuilt_row.device) == (None, None, None)
+
+
+def test_evidence_of_something_else_is_not_named_as_the_source() -> None:
+    foreign = make_evidence(cubin_sha256=digest("f"))
+    (row,) = build_report([make_record(evidence=foreign, evidence_origin="replayed")]).turns
+    assert (row.device, row.measured_at, row.baseline) == (None, None, None)
+
+
+def test_the_numbers_can_be_recomputed_from_the_rows_of_the_document() -> None:
+    document = json.loads(build_report(RECORDS, PLANS).model_dump_json())
+    cell = next(cell for cell in document["cells"] if cell["case"] == GEMM)
+    rows = [
+        TurnResult(
+            trajectory=row["id"].rsplit("-", 1)[0],
+            turn=row["key"]["turn"],
+            correct=row["verdict"]["outcome"] == "correct",
+            target=Target(row["verdict"]["target"]),
+            speedup=row["verdict"]["speedup"],
+            excluded=row["fault"] is not None,
+        )
+        for row in document["turns"]
+        if row["key"]["case"] == GEMM
+    ]
+    for at in cell["limits"]:
+        assert correctness_rate(rows, at["limit"], cell["trajectories"]).value == at["correct"]["value"]
+        for fast in at["fast_p"]:
+            assert fast_p_inst(rows, fast["p"], at["limit"], cell["trajectories"]).hits == fast["inst"]["hits"]
+
+
+def test_writing_creates_the_folder_and_replaces_the_old_report(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "report.json"
+    write_report(path, build_report(RECORDS))
+    write_report(path, build_report(RECORDS[:1]))
+    assert RunReport.model_validate_json(path.read_bytes()) == build_report(RECORDS[:1])
+    assert [item.name for item in path.parent.iterdir()] == ["report.json"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("place", ["a file as folder", "a folder as file", "a name too long"])
+def test_an_unwritable_place_is_a_clear_error_and_leaves_nothing(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder" / "inside").mkdir(parents=True)
+    path = {
+        "a file as folder": tmp_path / "file" / "report.json",
+        "a folder as file": tmp_path / "folder",
+        "a name too long": tmp_path / ("x" * 300),
+    }[place]
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(InputError, match="expected a file that the report can be written to, found: "):
+        write_report(path, build_report(RECORDS))
+    assert sorted(os.listdir(tmp_path)) == before
+    assert (tmp_path / "file").read_text() == "kept"

@@ -1,0 +1,166 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptxbench.records import Verdict
+from ptxbench.verdict import Flag, judge
+from ptxbench.verdict.speed import CLOCK_SLACK_NS, median_over_trials, physical_floor_ns
+from tests.unit.factories import (
+    BASELINE_NS,
+    DEVICE,
+    SPAN_NS,
+    make_baseline,
+    make_build,
+    make_call,
+    make_evidence,
+    make_run,
+    make_timing,
+    make_trial,
+    suite_case,
+)
+
+FLOOR_NS = 8192 * 7168 * 5120 * 2 / (132 * 4096 * 1.98)
+
+
+def timed(*timings: Any, **run: Any) -> Verdict:
+    trials = tuple(make_trial(timing=timing) for timing in timings)
+    verdict = judge(suite_case(), make_build(), make_evidence(run=make_run(trials=trials, **run)))
+    assert verdict.correct
+    return verdict
+
+
+def test_median_of_trial_medians_shrugs_off_one_disturbed_trial() -> None:
+    verdict = timed(make_timing(800_000), make_timing(2_000_000), make_timing(802_000))
+    assert verdict.latency_ms == 0.802
+
+
+def test_samples_within_a_trial_are_reduced_by_the_median() -> None:
+    spans = (700_000,) * 24 + (800_000,) * 2 + (5_000_000,) * 24
+    timing = make_timing(span_ns=0).model_copy(
+        update={"span_ns": spans, "wall_ns": tuple(span + 110_000 for span in spans)}
+    )
+    assert timed(timing, timing, timing).latency_ms == 0.8
+
+
+@given(st.lists(st.lists(st.integers(1, 10**9), min_size=1, max_size=9), min_size=1, max_size=5))
+def test_median_over_trials_lies_within_the_samples(trials: list[list[int]]) -> None:
+    samples = [sample for trial in trials for sample in trial]
+    assert min(samples) <= median_over_trials(trials) <= max(samples)
+    assert median_over_trials(trials) == median_over_trials([sorted(trial, reverse=True) for trial in trials[::-1]])
+
+
+@pytest.mark.parametrize("excess", [-50_000, 0, CLOCK_SLACK_NS])
+def test_host_jitter_within_the_slack_leaves_cupti(excess: int) -> None:
+    verdict = timed(*[make_timing(excess_ns=excess)] * 3)
+    assert (verdict.latency_source, verdict.latency_ms, verdict.flags) == ("cupti", 0.8, ())
+
+
+def test_time_that_the_span_does_not_hold_is_charged() -> None:
+    verdict = timed(*[make_timing(excess_ns=CLOCK_SLACK_NS + 1)] * 3)
+    assert (verdict.latency_source, verdict.latency_ms) == ("oracle_clock", 0.900001)
+    assert verdict.speedup == pytest.approx(BASELINE_NS / 900_001)
+    assert verdict.flags == (Flag.CLOCK_DISAGREEMENT,)
+
+
+def test_a_span_forged_in_one_trial_pays_in_none() -> None:
+    forged = make_timing(600_000, excess_ns=200_000)
+    assert timed(forged, make_timing(), make_timing()).latency_ms == 0.8
+    assert timed(forged, forged, make_timing()).latency_ms == 0.8
+    assert timed(forged, forged, forged).latency_ms == 0.8
+
+
+def test_the_oracle_clock_never_makes_a_candidate_faster() -> None:
+    slow, forged = make_timing(900_000, excess_ns=-300_000), make_timing(100_000, excess_ns=200_000)
+    assert timed(slow, slow, forged).latency_ms == 0.9
+
+
+def test_long_kernels_have_two_percent_of_slack() -> None:
+    span = 50_000_000
+    assert timed(*[make_timing(span, excess_ns=span // 50)] * 3).latency_source == "cupti"
+    assert timed(*[make_timing(span, excess_ns=span // 50 + 1)] * 3).latency_source == "oracle_clock"
+
+
+@pytest.mark.parametrize("drift_ns", [BASELINE_NS * 91 // 100, BASELINE_NS, BASELINE_NS * 109 // 100])
+def test_drift_within_the_bound_keeps_the_stored_baseline(drift_ns: int) -> None:
+    verdict = timed(*[make_timing()] * 3, baseline=make_baseline(drift_span_ns=(drift_ns,) * 5))
+    assert (verdict.baseline_ms, verdict.flags) == (BASELINE_NS / 1e6, ())
+
+
+@pytest.mark.parametrize("drift_ns", [660_000, 820_000])
+def test_drift_beyond_it_takes_the_baseline_beside_the_candidate(drift_ns: int) -> None:
+    verdict = timed(*[make_timing()] * 3, baseline=make_baseline(drift_span_ns=(drift_ns,) * 5))
+    assert verdict.baseline_ms == drift_ns / 1e6
+    assert verdict.speedup == drift_ns / SPAN_NS
+    assert verdict.flags == (Flag.BASELINE_DRIFT,)
+
+
+def test_without_a_retiming_the_stored_baseline_stands() -> None:
+    assert timed(*[make_timing()] * 3, baseline=make_baseline(drift_span_ns=())).flags == ()
+
+
+@pytest.mark.parametrize("baseline", [None, make_baseline(span_ns=())])
+def test_no_baseline_no_speedup(baseline: Any) -> None:
+    verdict = timed(*[make_timing()] * 3, baseline=baseline)
+    assert (verdict.latency_ms, verdict.baseline_ms, verdict.speedup) == (0.8, None, None)
+    assert verdict.flags == (Flag.NO_BASELINE,)
+
+
+@pytest.mark.parametrize(
+    "timing",
+    [
+        None,
+        make_timing(count=49),
+        make_timing(warmup=9),
+        make_timing().model_copy(update={"wall_ns": (1_000_000,) * 49}),
+    ],
+)
+def test_incomplete_timing_gives_no_latency(timing: Any) -> None:
+    verdict = timed(make_timing(), timing, make_timing())
+    assert (verdict.latency_ms, verdict.latency_source, verdict.speedup) == (None, None, None)
+    assert verdict.flags == (Flag.TIMING_INCOMPLETE,)
+
+
+def test_a_timed_loop_that_nobody_looked_into_scores_nothing() -> None:
+    trials = (make_trial(checks=(make_call(),)),) * 3
+    verdict = judge(suite_case(), make_build(), make_evidence(run=make_run(trials=trials)))
+    assert verdict.correct
+    assert (verdict.latency_ms, verdict.speedup, verdict.flags) == (0.8, None, (Flag.TIMING_UNCHECKED,))
+
+
+def test_work_outside_every_call_scores_nothing() -> None:
+    verdict = timed(make_timing(), make_timing(stray=1), make_timing())
+    assert (verdict.latency_ms, verdict.speedup, verdict.flags) == (0.8, None, (Flag.STRAY_ACTIVITY,))
+
+
+def test_floor_is_the_larger_of_compute_and_memory() -> None:
+    case = suite_case()
+    assert physical_floor_ns(case, DEVICE) == pytest.approx(FLOOR_NS)
+    slow_memory = DEVICE.model_copy(update={"memory_bandwidth_bytes_per_s": 10**11})
+    moved = 2 * (8192 * 5120 + 7168 * 5120 + 8192 * 7168)
+    assert physical_floor_ns(case, slow_memory) == pytest.approx(moved / 100)
+    untold = DEVICE.model_copy(update={"memory_bandwidth_bytes_per_s": 0, "max_sm_clock_mhz": 0})
+    assert physical_floor_ns(case, untold) == 0
+
+
+def test_below_the_floor_is_implausible() -> None:
+    below, above = timed(*[make_timing(int(FLOOR_NS))] * 3), timed(*[make_timing(int(FLOOR_NS) + 1)] * 3)
+    assert (below.speedup, below.roofline_share, below.flags) == (None, None, (Flag.IMPLAUSIBLE,))
+    assert below.latency_ms is not None
+    assert above.flags == ()
+    assert above.roofline_share == pytest.approx(1.0, abs=1e-5)
+
+
+def test_no_time_at_all_is_implausible_or_charged() -> None:
+    nothing = make_timing(0)
+    assert timed(nothing, nothing, nothing).flags == (Flag.IMPLAUSIBLE,)
+    untold = DEVICE.model_copy(update={"memory_bandwidth_bytes_per_s": 0, "max_sm_clock_mhz": 0})
+    run = make_run(trials=(make_trial(timing=nothing),) * 3)
+    assert judge(suite_case(), make_build(), make_evidence(run=run, device=untold)).flags == (Flag.IMPLAUSIBLE,)
+    hidden = make_timing(0, excess_ns=900_000)
+    assert timed(hidden, hidden, hidden).latency_ms == 0.9
+
+
+def test_roofline_share_of_an_honest_kernel() -> None:
+    assert timed(*[make_timing()] * 3).roofline_share == pytest.approx(FLOOR_NS / SPAN_NS)
