@@ -1,0 +1,91 @@
+"""Runs trajectories concurrently; whoever needs a turn awaits it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ptxbench.agent.evaluation import Evaluator
+from ptxbench.agent.plan import Skipped, TrajectoryPlan
+from ptxbench.agent.profilers import Profilers
+from ptxbench.agent.store import RunStore
+from ptxbench.agent.trajectory import Resolution, TrajectoryRunner
+from ptxbench.errors import InputError
+from ptxbench.records import TurnKey, TurnRecord
+
+
+class Engine:
+    """The session's trajectories. Nothing runs before the first turn is asked for.
+
+    ``plans`` is this process's whole share, in the order in which its turns will be asked for, so that up to
+    ``concurrency`` trajectories overlap: models answer while kernels compile and others are measured.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[TrajectoryPlan],
+        *,
+        store: RunStore,
+        evaluator: Evaluator,
+        profilers: Profilers,
+        concurrency: int,
+    ) -> None:
+        self._plans = tuple(plans)
+        self._store = store
+        self._profilers = profilers
+        self._concurrency = concurrency
+        self._stop = threading.Event()
+        self._runner = TrajectoryRunner(store, evaluator, profilers, self._stop.is_set)
+        self._turns: dict[str, Future[TurnRecord | Skipped]] = {
+            str(plan.key(turn)): Future() for plan in self._plans for turn in range(plan.turns)
+        }
+        self._pool: ThreadPoolExecutor | None = None
+
+    def turn(self, key: TurnKey) -> TurnRecord | Skipped:
+        """Await one turn.
+
+        Raises InfrastructureError for a fault that stayed, InputError for broken input met on the way or a turn that
+        is not planned.
+        """
+        future = self._turns.get(str(key))
+        if future is None:
+            raise InputError(f"turn {key}: expected a turn of this run's plan, found none of that id")
+        if self._pool is None:
+            self._start()
+        return future.result()
+
+    def close(self) -> None:
+        """Stop after the stages that are in progress, and end the profilers. Idempotent.
+
+        Raises InfrastructureError if something was measured that still cannot be stored.
+        """
+        self._stop.set()
+        try:
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+        finally:
+            self._profilers.close()
+        self._runner.save_again()
+
+    def _start(self) -> None:
+        self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="ptxbench-trajectory")
+        for plan in self._plans:
+            self._pool.submit(self._run, plan)
+
+    def _run(self, plan: TrajectoryPlan) -> None:
+        """A trajectory, whatever happens: an unresolved turn would be awaited for ever."""
+        try:
+            self._runner.run(plan, self._resolve)
+        except BaseException as error:
+            for turn in range(plan.turns):
+                self._resolve(plan.key(turn), error)
+
+    def _resolve(self, key: TurnKey, resolution: Resolution) -> None:
+        future = self._turns[str(key)]
+        if future.done():
+            return
+        if isinstance(resolution, BaseException):
+            future.set_exception(resolution)
+        else:
+            future.set_result(resolution)

@@ -1,0 +1,90 @@
+"""From a candidate to its verdict: build, measure, judge."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ptxbench.models import Proposal
+from ptxbench.profiler import Profiler
+from ptxbench.records import Build, BuildStatus, Candidate, Evidence, RunStatus, Verdict
+from ptxbench.verdict import judge, judge_extraction_error
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+    from ptxbench.toolchain import Built, Toolchain
+
+EvidenceOrigin = Literal["measured", "replayed", "none"]
+
+
+class Evaluation(NamedTuple):
+    """All that one proposal led to."""
+
+    build: Build | None
+    evidence: Evidence | None
+    origin: EvidenceOrigin
+    verdict: Verdict
+    stages_ms: dict[str, float]
+    """Wall time by stage."""
+
+
+class Evaluator:
+    """Builds and measures proposals. Safe for several threads; builds are limited to ``compile_slots`` at a time.
+
+    ``discover`` finds the toolchain; it is called once, when the first candidate needs it.
+    """
+
+    def __init__(self, discover: Callable[[], Toolchain], compile_slots: int) -> None:
+        self._discover = discover
+        self._toolchain: Toolchain | None = None
+        self._lock = threading.Lock()
+        self._compile_slots = threading.BoundedSemaphore(compile_slots)
+
+    def evaluate(self, case: Case, proposal: Proposal, profiler: Profiler) -> Evaluation:
+        """The verdict of one proposal. Raises InfrastructureError for faults that are not the candidate's."""
+        stages: dict[str, float] = {}
+        if proposal.candidate is None:
+            verdict = judge_extraction_error(proposal.extraction_error)
+            return Evaluation(None, None, "none", verdict, stages)
+        with _timed(stages, "build"):
+            built = self._build(proposal.candidate, case)
+        evidence = self._measure(case, built, profiler, stages) if built.build.status is BuildStatus.OK else None
+        with _timed(stages, "judge"):
+            verdict = judge(case, built.build, evidence)
+        return Evaluation(built.build, evidence, profiler.origin if evidence else "none", verdict, stages)
+
+    def _build(self, candidate: Candidate, case: Case) -> Built:
+        with self._lock:
+            self._toolchain = self._toolchain or self._discover()
+        with self._compile_slots:
+            return self._toolchain.build(candidate, case.arch)
+
+    def _measure(self, case: Case, built: Built, profiler: Profiler, stages: dict[str, float]) -> Evidence | None:
+        with _timed(stages, "evaluate"):
+            evidence = profiler.evaluate(case, built)
+        if evidence is None or profiler.origin == "replayed":
+            return evidence
+        # A sanitizer slows a kernel down by orders of magnitude: what ran out of time, or never loaded, has nothing
+        # to tell it.
+        if evidence.run.status not in (RunStatus.TIMEOUT, RunStatus.LOAD_ERROR):
+            with _timed(stages, "sanitize"):
+                safety = profiler.sanitize(case, built, "memcheck")
+            evidence = evidence.model_copy(update={"safety": (*evidence.safety, safety)})
+        verdict = judge(case, built.build, evidence)
+        if verdict.correct and verdict.target_present:
+            with _timed(stages, "instructions"):
+                instructions = profiler.instructions(case, built)
+            evidence = evidence.model_copy(update={"instructions": instructions})
+        return evidence
+
+
+@contextmanager
+def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        stages[name] = round((time.perf_counter() - started) * 1e3, 3)

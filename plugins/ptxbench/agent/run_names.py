@@ -1,0 +1,26 @@
+"""How runs are named on the command line."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ptxbench.errors import InputError
+
+
+def resolve_run(root: Path, text: str) -> Path:
+    """The folder that ``--run`` names: a path if it looks like one, else ``generated/NAME`` of the checkout.
+
+    Raises InputError for a name that would leave ``generated`` or is the reference folder.
+    """
+    if os.sep in text or text.startswith((".", "~")):
+        return Path(text).expanduser().absolute()
+    if not text.strip() or text == "reference":
+        raise InputError(f"--run {text!r}: expected a name of a run or a path; this one is reserved, choose another")
+    return root / "generated" / text
+
+
+def fresh_run_name(now: datetime) -> str:
+    """The name of a run that the user did not name: UTC, to the millisecond, so that it sorts by time."""
+    return now.astimezone(UTC).strftime("run-%Y%m%dT%H%M%S") + f"{now.microsecond // 1000:03d}Z"

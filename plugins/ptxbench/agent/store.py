@@ -1,0 +1,248 @@
+"""A run on disk. Layout, stable names, all paths relative to the run folder:
+
+``run.json``                        what the folder is a run of (``RunIdentity``)
+``turns/<trajectory>/turn<N>.json`` one ``TurnRecord``; its source lies beside it as ``turn<N>.cu``
+``faults/<turn>.json``              turns that ended in an infrastructure fault; not finished, so retried
+``aside/``                          damaged files, moved out of the way and redone
+``locks/``                          one lock file per trajectory; a lock dies with the process that held it
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from ptxbench import __version__
+from ptxbench.agent.files import locked, open_lock, write_failure, write_whole
+from ptxbench.agent.identity import RunIdentity
+from ptxbench.errors import InfrastructureError, InputError
+from ptxbench.records import Candidate, TurnKey, TurnRecord
+
+RUN_FILE = "run.json"
+
+
+class StoredTurn(NamedTuple):
+    """A turn as it lies on disk: both files present and agreeing."""
+
+    record: TurnRecord
+    candidate: Candidate | None
+
+
+class RunStore:
+    """The folder of one run. Safe for several threads and several processes."""
+
+    def __init__(self, folder: Path, identity: RunIdentity) -> None:
+        self.folder = folder
+        self.identity = identity
+        self._notes: list[str] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, folder: Path, suites: dict[str, str]) -> RunStore:
+        """Create the run, or resume it. ``suites`` maps names to ``suite_identity``.
+
+        Raises InputError for a folder that is no run folder, cannot be written, or whose run has other suites.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _refuse_foreign(folder)
+            with locked(open_lock(folder / ".lock"), lambda: False):
+                return cls(folder, _join(folder, suites))
+        except (InfrastructureError, OSError) as error:
+            raise InputError(
+                f"--run {folder}: expected a folder that can be written, found: {error}; choose another name or path"
+            ) from error
+
+    @classmethod
+    def read(cls, folder: Path) -> RunStore:
+        """An existing run, for reading. Raises InputError if there is none."""
+        return cls(folder, _read_identity(folder))
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return self.folder.resolve().name
+
+    def take_notes(self) -> list[str]:
+        """What the user should know and was not told yet, such as damaged files that were moved aside."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+        return notes
+
+    def turn_keys(self) -> Sequence[TurnKey]:
+        """Every stored, intact turn, sorted by trajectory and turn."""
+        return [stored.record.key for stored in self.turns()]
+
+    def turns(self) -> Iterator[StoredTurn]:
+        """Every intact turn on disk, sorted by trajectory and turn. Damaged ones stay where they are."""
+        for folder in sorted((self.folder / "turns").glob("*/")):
+            for path in sorted(folder.glob("turn*.json"), key=lambda path: (len(path.name), path.name)):
+                stored = _read_turn(path)
+                if isinstance(stored, StoredTurn):
+                    yield stored
+
+    def candidate(self, key: TurnKey) -> Candidate | None:
+        """The candidate of a stored turn; None where the model's answer held none."""
+        stored = _read_turn(self.turn_path(key))
+        return stored.candidate if isinstance(stored, StoredTurn) else None
+
+    def turn_path(self, key: TurnKey) -> Path:
+        """Where the record of a turn lies."""
+        return self.folder / "turns" / key.trajectory_id / f"turn{key.turn}.json"
+
+    def fault_path(self, key: TurnKey) -> Path:
+        """Where the record of a turn that ended in an infrastructure fault lies."""
+        return self.folder / "faults" / f"{key}.json"
+
+    def load(self, key: TurnKey) -> StoredTurn | None:
+        """A stored turn. A damaged one is moved aside with a note, and counts as not stored."""
+        path = self.turn_path(key)
+        stored = _read_turn(path)
+        if isinstance(stored, StoredTurn) and stored.record.key != key:
+            stored = f"it is the record of {stored.record.key}"
+        if isinstance(stored, str):
+            self._set_aside(path, stored)
+            return None
+        return stored
+
+    def load_fault(self, key: TurnKey) -> TurnRecord | None:
+        """The record of a turn's last infrastructure fault, if it never finished."""
+        try:
+            return TurnRecord.model_validate_json(self.fault_path(key).read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def save(self, record: TurnRecord, candidate: Candidate | None) -> None:
+        """Store a finished turn, source first: a record on disk always has its source.
+
+        Raises InfrastructureError("disk_full") if it cannot be written; everything stored before stays intact.
+        """
+        path = self.turn_path(record.key)
+        if candidate is not None:
+            write_whole(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
+        write_whole(path, _json(record))
+        self.fault_path(record.key).unlink(missing_ok=True)
+
+    def save_fault(self, record: TurnRecord) -> None:
+        """Store an infrastructure fault apart from the finished turns. Raises as ``save`` does."""
+        write_whole(self.fault_path(record.key), _json(record))
+
+    @contextmanager
+    def trajectory(self, trajectory_id: str, stopped: Callable[[], bool]) -> Iterator[bool]:
+        """Hold a trajectory, so that a second process waits for it and then finds its turns finished.
+
+        Yields False if ``stopped`` became true while another process held it.
+        """
+        path = self.folder / "locks" / f"{trajectory_id}.lock"
+        try:
+            descriptor = open_lock(path)
+        except OSError as error:
+            raise write_failure(path, error) from error
+        with locked(descriptor, stopped) as held:
+            yield held
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        aside = self.folder / "aside"
+        stamp = f"{time.time_ns()}"
+        for damaged in (path, path.with_suffix(".cu")):
+            target = aside / f"{path.parent.name}-{damaged.name}.{stamp}"
+            try:
+                aside.mkdir(exist_ok=True)
+                damaged.rename(target)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise write_failure(target, error) from error
+        with self._lock:
+            self._notes.append(f"{path}: {reason}; moved to {aside} and done again")
+
+
+def _json(record: TurnRecord | RunIdentity) -> bytes:
+    return record.model_dump_json(indent=1).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _read_identity(folder: Path) -> RunIdentity:
+    path = folder / RUN_FILE
+    try:
+        return RunIdentity.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(
+            f"{folder}: expected a run folder, found no {RUN_FILE} in it; check the name or path"
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise InputError(
+            f"{path}: expected the identity of a run, found {first['msg']} at {field}; "
+            "restore the file, or choose another --run"
+        ) from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Leave folders alone that hold something else. Raises InputError."""
+    found = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+    if found and RUN_FILE not in found:
+        raise InputError(
+            f"--run {folder}: expected a run folder or an empty one, found {found[0]!r} but no {RUN_FILE}; "
+            "choose another name or path"
+        )
+
+
+def _join(folder: Path, suites: dict[str, str]) -> RunIdentity:
+    """Create ``run.json``, or check that the suites are those it names and add new ones."""
+    path = folder / RUN_FILE
+    if path.exists():
+        stored = _read_identity(folder)
+    else:
+        created_at = datetime.now(UTC).isoformat(timespec="seconds")
+        stored = RunIdentity(created_at=created_at, ptxbench=__version__, suites={})
+    for name, sha256 in suites.items():
+        known = stored.suites.get(name, sha256)
+        if known != sha256:
+            raise InputError(
+                f"--run {folder}: expected the suite {name!r} as it was when this run began ({known[:12]}), found "
+                f"other content ({sha256[:12]}); its turns cannot be mixed: restore the suite or choose another --run"
+            )
+    joined = stored.model_copy(update={"suites": {**stored.suites, **suites}})
+    if joined != stored or not path.exists():
+        write_whole(path, _json(joined))
+    return joined
+
+
+def read_record(path: Path) -> TurnRecord:
+    """One record from its file. Raises InputError for a file that is none or whose source is missing or another."""
+    stored = _read_turn(path)
+    if stored is None:
+        raise InputError(f"{path}: expected the record of a turn, found no such file; check the path")
+    if isinstance(stored, str):
+        raise InputError(f"{path}: expected the record of a turn, found: {stored}")
+    return stored.record
+
+
+def _read_turn(path: Path) -> StoredTurn | str | None:
+    """A turn from disk: None if there is none, or what is wrong with it."""
+    try:
+        record = TurnRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValidationError, OSError) as error:
+        return f"not a whole record ({str(error).splitlines()[0]})"
+    if record.source_sha256 is None:
+        return StoredTurn(record, None)
+    try:
+        source = path.with_suffix(".cu").read_bytes().decode("utf-8", "surrogatepass")
+    except (OSError, UnicodeDecodeError) as error:
+        return f"its source cannot be read ({error})"
+    candidate = Candidate(source=source)
+    if candidate.sha256 != record.source_sha256:
+        return "its source is not the one that was judged"
+    return StoredTurn(record, candidate)

@@ -1,0 +1,83 @@
+"""The ``ptxbench`` command. Each subcommand is a thin face of one room."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ptxbench import __version__
+from ptxbench.errors import PtxBenchError
+
+USAGE_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status: 0, 1 if the command found a difference, 2 for a usage error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return _doctor(options) if options.command == "doctor" else _judge(options)
+    except PtxBenchError as error:
+        sys.stderr.write(f"ptxbench {options.command}: {error}\n")
+        return USAGE_ERROR
+    except BrokenPipeError:
+        # The reader, such as ``head``, has what it wanted. Nothing may be flushed to it at exit.
+        sys.stdout = None
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ptxbench",
+        description="PTXBench beside pytest. The benchmark itself is run by pytest: see docs/usage.md.",
+    )
+    parser.add_argument("--version", action="version", version=f"ptxbench {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    doctor = commands.add_parser("doctor", help="say what this machine can do, what each gap costs, how to close it")
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    judge = commands.add_parser("judge", help="judge stored evidence again; exit status 1 if a verdict changed")
+    judge.add_argument(
+        "records", nargs="+", metavar="RUN|RECORD", help="a run (name or path), or the JSON file of one of its turns"
+    )
+    return parser
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.doctor import examine, render
+
+    checks = examine(find_root(Path.cwd()))
+    if options.json:
+        _print([json.dumps([check.model_dump(mode="json") for check in checks], indent=1)])
+    else:
+        _print(render(checks))
+    return 0
+
+
+def _judge(options: argparse.Namespace) -> int:
+    import shutil
+
+    from ptxbench.agent.rejudging import rejudge
+    from ptxbench.cases import find_root
+    from ptxbench.report import render, summarize
+
+    judged = rejudge(find_root(Path.cwd()), options.records)
+    _print(render(summarize(again.record for again in judged), shutil.get_terminal_size().columns))
+    changed = [again for again in judged if again.changes]
+    for again in changed:
+        _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
+    _print([f"{len(judged)} turns judged again, {len(changed)} verdicts changed"])
+    return 1 if changed else 0
+
+
+def _print(lines: Sequence[str]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()

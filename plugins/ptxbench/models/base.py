@@ -1,0 +1,81 @@
+"""The seam between the trajectory loop and whatever writes kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from ptxbench.records import Candidate, Record, TurnRecord
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+
+
+class Proposal(Record):
+    """What a model answered: a candidate, or the reason why its answer holds none."""
+
+    candidate: Candidate | None
+    extraction_error: str = ""
+    origin: str
+    """Where the source came from, as the turn's record keeps it."""
+
+
+class EndReason(StrEnum):
+    """Why a model proposes nothing more in a trajectory."""
+
+    NO_FURTHER_TURN = "no_further_turn"
+    NOT_AVAILABLE = "not_available"
+
+
+class End(Record):
+    """The model has nothing to propose for this turn or any later one of the trajectory."""
+
+    reason: EndReason
+    message: str
+
+
+class Model(Protocol):
+    """Writes kernels. Implementations are safe to call from several threads, one trajectory per thread."""
+
+    @property
+    def name(self) -> str:
+        """First part of every turn id; matches ``NAME_PATTERN``."""
+
+    @property
+    def turns(self) -> int | None:
+        """Turns that the model has by nature; None where the protocol alone limits them."""
+
+    def min_speedup(self, case: Case) -> float | None:
+        """The floor that the model declares for itself on this case, baseline latency over its own."""
+
+    def known_source(self, case: Case, variant: int, trajectory: int, turn: int) -> str | None:
+        """Hash of the candidate that ``propose`` will return, where that is known without asking.
+
+        A stored turn of another hash is stale and is not reused. None: the stored turn stands, since asking
+        again would be another answer.
+        """
+
+    def propose(
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+    ) -> Proposal | End:
+        """The kernel of one turn, given the records of the trajectory's earlier turns in order.
+
+        Raises InfrastructureError where the answer could not be had.
+        """
+
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+"""Model names are part of pytest ids and of file names."""
+
+
+def slug(text: str) -> str:
+    """``text`` with everything that does not belong in a name replaced, at most 60 characters, never empty."""
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-")
+    return cleaned[:60] or "unnamed"
+
+
+def no_further_turn(turn: int) -> End:
+    """The end that a model of fixed sources gives beyond its last one."""
+    return End(reason=EndReason.NO_FURTHER_TURN, message=f"the model has no further turn (asked for turn {turn})")

@@ -1,0 +1,81 @@
+"""``replay:RUN``: the sources of an earlier run, evaluated anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ptxbench.errors import InputError
+from ptxbench.models.base import End, Proposal, no_further_turn, slug
+from ptxbench.records import Candidate, TurnKey, TurnRecord
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+
+
+class RecordedRun(Protocol):
+    """What replaying needs of a stored run."""
+
+    @property
+    def name(self) -> str:
+        """The run as the user called it."""
+
+    def turn_keys(self) -> Sequence[TurnKey]:
+        """Every stored turn."""
+
+    def candidate(self, key: TurnKey) -> Candidate | None:
+        """The candidate of a stored turn; None where the model's answer held none or the turn is damaged."""
+
+
+class ReplayModel:
+    """Proposes what one model of an earlier run proposed, turn by turn.
+
+    Raises InputError for a run without turns, or with several models when none is named.
+    """
+
+    def __init__(self, run: RecordedRun, recorded_model: str | None = None) -> None:
+        keys = run.turn_keys()
+        models = sorted({key.model for key in keys})
+        if recorded_model is None and len(models) == 1:
+            recorded_model = models[0]
+        if recorded_model not in models:
+            found = ", ".join(models) if models else "no turn at all"
+            wanted = "one model" if recorded_model is None else f"the model {recorded_model!r}"
+            raise InputError(
+                f"--model replay:{run.name}: expected turns of {wanted}, found {found}; "
+                f"name one as replay:{run.name}::MODEL"
+            )
+        self.name = f"replay.{slug(f'{run.name}.{recorded_model}' if len(models) > 1 else run.name)}"
+        self._run = run
+        self._keys = {
+            (key.case, key.arch, key.variant, key.trajectory, key.turn): key
+            for key in keys
+            if key.model == recorded_model
+        }
+        self.turns: int | None = max(key.turn for key in self._keys.values()) + 1
+
+    def min_speedup(self, case: Case) -> float | None:
+        """A replayed source declares no floor: the earlier model's floor was that model's."""
+        del case
+        return None
+
+    def _recorded(self, case: Case, variant: int, trajectory: int, turn: int) -> TurnKey | None:
+        return self._keys.get((case.name, case.arch.name, variant, trajectory, turn))
+
+    def known_source(self, case: Case, variant: int, trajectory: int, turn: int) -> str | None:
+        """The stored candidate's hash."""
+        key = self._recorded(case, variant, trajectory, turn)
+        candidate = self._run.candidate(key) if key else None
+        return candidate.sha256 if candidate else None
+
+    def propose(
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+    ) -> Proposal | End:
+        """The stored candidate of the same case, architecture, variant, trajectory and turn."""
+        del history
+        key = self._recorded(case, variant, trajectory, turn)
+        if key is None:
+            return no_further_turn(turn)
+        candidate = self._run.candidate(key)
+        error = "" if candidate else "the recorded answer held no kernel"
+        return Proposal(candidate=candidate, extraction_error=error, origin="replay")

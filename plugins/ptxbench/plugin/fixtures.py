@@ -1,0 +1,100 @@
+"""Fixtures: the session's run folder, profilers and engine, and one record per item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptxbench.errors import InfrastructureError, InputError, PtxBenchError
+from ptxbench.plugin.bench import BENCH, Bench
+from ptxbench.plugin.items import PlannedTurn, selected_plans
+from ptxbench.plugin.scheduling import share_of_session
+from ptxbench.plugin.summary import NOTE
+
+if TYPE_CHECKING:
+    from ptxbench.agent import Engine, Profilers, RunStore
+    from ptxbench.records import TurnRecord
+
+
+@pytest.fixture(scope="session")
+def bench(pytestconfig: pytest.Config) -> Bench:
+    """What this session works on."""
+    found = pytestconfig.stash.get(BENCH, None)
+    if found is None:
+        pytest.fail("expected pytest to be started on a PTXBench checkout, found none here", pytrace=False)
+    return found
+
+
+@pytest.fixture(scope="session")
+def run(bench: Bench) -> RunStore:
+    """The run folder, created or resumed."""
+    try:
+        return bench.store
+    except InputError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def profiler(bench: Bench) -> Iterator[Profilers]:
+    """What measures or looks up evidence. Nothing is started before a turn needs it."""
+    profilers = bench.open_profilers()
+    yield profilers
+    profilers.close()
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest, bench: Bench, run: RunStore, profiler: Profilers) -> Iterator[Engine]:
+    """The trajectories of this process, run concurrently; nothing runs before the first turn is asked for."""
+    engine = bench.open_engine(selected_plans(share_of_session(request.session)), profiler)
+    yield engine
+    try:
+        engine.close()
+    except InfrastructureError as error:
+        pytest.fail(_describe(error), pytrace=False)
+
+
+@pytest.fixture
+def turn(request: pytest.FixtureRequest, run: RunStore, engine: Engine) -> TurnRecord:
+    """The record of the item's turn.
+
+    Skips for a turn that never happens. A fault of the machinery is an error of this fixture, never a failed test.
+    """
+    from ptxbench.agent import Skipped
+    from ptxbench.report import turn_properties
+
+    planned: PlannedTurn = request.param
+    properties = request.node.user_properties
+    try:
+        resolution = engine.turn(planned.key)
+    except PtxBenchError as error:
+        fault = run.load_fault(planned.key)
+        properties.extend(turn_properties(fault) if fault is not None else _key_properties(planned))
+        pytest.fail(_describe(error), pytrace=False)
+    finally:
+        properties.extend((NOTE, note) for note in run.take_notes())
+    if isinstance(resolution, Skipped):
+        properties.extend(_key_properties(planned))
+        pytest.skip(resolution.reason)
+    properties.extend(turn_properties(resolution))
+    return resolution
+
+
+@pytest.fixture
+def speedup_floor(turn: TurnRecord, bench: Bench) -> float:
+    """What the turn's speedup must exceed: ``--min-speedup``, else the model's own floor, else 1.0."""
+    from ptxbench.plugin.outcomes import floor_of
+
+    return floor_of(turn, bench.options.min_speedup)
+
+
+def _key_properties(planned: PlannedTurn) -> list[tuple[str, str]]:
+    """JUnit properties of a turn that has no record, under the names that records use."""
+    key = planned.key.model_dump() | {"variant": planned.plan.variant_name}
+    return [(f"ptxbench.{name}", str(value)) for name, value in key.items()]
+
+
+def _describe(error: PtxBenchError) -> str:
+    kind = f"infrastructure fault {error.kind}: " if isinstance(error, InfrastructureError) else ""
+    return f"{kind}{error}"

@@ -1,0 +1,119 @@
+"""Test items: one per check and turn. They depend on options and ``cases/`` alone, never on a GPU or earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, get_args
+
+import pytest
+
+from ptxbench.errors import InputError
+from ptxbench.plugin.options import DEFAULT_TURNS, Options
+
+if TYPE_CHECKING:
+    from ptxbench.agent import TrajectoryPlan
+    from ptxbench.cases import Case
+    from ptxbench.models import Model
+    from ptxbench.records import TurnKey
+
+FIXTURE = "turn"
+
+
+class PlannedTurn(NamedTuple):
+    """The parameter of one item."""
+
+    plan: TrajectoryPlan
+    turn: int
+
+    @property
+    def key(self) -> TurnKey:
+        """Which turn."""
+        return self.plan.key(self.turn)
+
+
+def plan_trajectories(options: Options, cases: Sequence[Case], models: Sequence[Model]) -> tuple[TrajectoryPlan, ...]:
+    """Every trajectory that the options ask for: model by model, case by case, variant by variant.
+
+    A model that has fewer turns by nature gets only those, unless the turns were asked for. Raises InputError for
+    variants that no case has.
+    """
+    from ptxbench.agent import TrajectoryPlan
+
+    variants = _choose_variants(options.variants, cases)
+    return tuple(
+        TrajectoryPlan(model, case, variant, trajectory, turns)
+        for model in models
+        for turns in [options.turns or min(DEFAULT_TURNS, model.turns or DEFAULT_TURNS)]
+        for case in cases
+        for variant in variants[case.name, case.arch.name]
+        for trajectory in range(options.trajectories)
+    )
+
+
+def _choose_variants(text: str, cases: Sequence[Case]) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Case and architecture -> chosen variant indices."""
+    known = tuple(dict.fromkeys(variant for case in cases for variant in case.variants))
+    most = max((len(case.variants) for case in cases), default=0)
+    if text.isascii() and text.isdigit():
+        if not 1 <= int(text) <= most:
+            raise InputError(f"--variants {text}: expected 1 to {most}, as many as a selected case has, found {text}")
+        return {(case.name, case.arch.name): tuple(range(min(int(text), len(case.variants)))) for case in cases}
+    names = known if text == "all" else tuple(part.strip() for part in text.split(","))
+    if unknown := [name for name in names if name not in known]:
+        raise InputError(
+            f"--variants {text}: expected a number, all, or names of {', '.join(known)}; found {unknown[0]!r}"
+        )
+    return {
+        (case.name, case.arch.name): tuple(index for index, name in enumerate(case.variants) if name in names)
+        for case in cases
+    }
+
+
+def parametrize(metafunc: pytest.Metafunc, plans: Iterable[TrajectoryPlan]) -> None:
+    """One item per planned turn, with the marks of its case."""
+    metafunc.parametrize(FIXTURE, list(_parameters(plans)), indirect=True)
+
+
+def _parameters(plans: Iterable[TrajectoryPlan]) -> Iterator[object]:
+    for plan in plans:
+        case = plan.case
+        marks = [getattr(pytest.mark, name) for name in (case.arch.name, case.op, mark_name(case.suite))]
+        for turn in range(plan.turns):
+            yield pytest.param(PlannedTurn(plan, turn), id=f"{plan.id}-turn{turn}", marks=marks)
+
+
+def planned_turn(item: pytest.Item) -> PlannedTurn | None:
+    """The turn that an item is about, if it is about one."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    parameter = parameters.get(FIXTURE)
+    return parameter if isinstance(parameter, PlannedTurn) else None
+
+
+def selected_plans(items: Iterable[pytest.Item]) -> tuple[TrajectoryPlan, ...]:
+    """The trajectories that these items need, in order, each only as long as the last turn that is needed."""
+    needed: dict[str, PlannedTurn] = {}
+    for item in items:
+        planned = planned_turn(item)
+        if planned is not None:
+            known = needed.get(planned.plan.id)
+            if known is None or known.turn < planned.turn:
+                needed[planned.plan.id] = planned
+    return tuple(planned.plan._replace(turns=planned.turn + 1) for planned in needed.values())
+
+
+def mark_name(suite: str) -> str:
+    """A suite's mark: marks are identifiers, suite names may have hyphens."""
+    return suite.replace("-", "_")
+
+
+def marks(root: Path) -> Iterator[tuple[str, str]]:
+    """Name and meaning of every mark that items can carry, read from the names of the data files."""
+    from ptxbench.cases import Op, available_archs, available_suites
+
+    for arch in available_archs(root):
+        yield arch, f"turns on the architecture {arch}"
+    for op in get_args(Op):
+        yield op, f"turns of {op} cases"
+    for suite in available_suites(root):
+        yield mark_name(suite), f"turns of the suite {suite}"

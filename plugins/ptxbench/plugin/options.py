@@ -1,0 +1,160 @@
+"""Command line options. They exist only where pytest is started on a PTXBench checkout.
+
+An installed plugin adds its options to every pytest of the environment, and names as plain as ``--model`` would
+collide with other projects' own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InputError
+
+DEFAULT_TURNS = 8
+"""PROTOCOL 1."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; None where an option was not given."""
+
+    models: tuple[str, ...]
+    suite: str
+    case: str | None
+    turns: int | None
+    trajectories: int
+    variants: str
+    profiler: str
+    run: str | None
+    ptx_json: Path | None
+    min_speedup: float | None
+    concurrency: int
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("ptxbench", "PTXBench")
+    _add_selection(group)
+    _add_running(group)
+
+
+def _add_selection(group: pytest.OptionGroup) -> None:
+    """Which turns there are."""
+    group.addoption(
+        "--model",
+        dest="ptx_models",
+        action="append",
+        metavar="MODEL",
+        help="who writes the kernels: reference (default), file:PATH, replay:RUN; may be repeated",
+    )
+    group.addoption("--suite", dest="ptx_suite", default="primary", metavar="NAME", help="suite (default: primary)")
+    group.addoption("--case", dest="ptx_case", metavar="GLOB", help="only cases whose name matches the pattern")
+    group.addoption(
+        "--turns",
+        dest="ptx_turns",
+        type=_count,
+        metavar="N",
+        help=f"turns of a trajectory (default: {DEFAULT_TURNS}, or as many as the model has by nature)",
+    )
+    group.addoption(
+        "--trajectories",
+        dest="ptx_trajectories",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="trajectories per prompt variant (default: 1)",
+    )
+    group.addoption(
+        "--variants",
+        dest="ptx_variants",
+        default="1",
+        metavar="N|all|NAME,...",
+        help="prompt variants: the first N, all, or by name (default: 1)",
+    )
+
+
+def _add_running(group: pytest.OptionGroup) -> None:
+    """How they are run, judged and kept."""
+    group.addoption(
+        "--profiler",
+        dest="ptx_profiler",
+        choices=("auto", "local", "replay"),
+        default="auto",
+        help="measure on the local GPU, judge stored evidence (replay), or local where it can (auto, the default)",
+    )
+    group.addoption(
+        "--run",
+        dest="ptx_run",
+        metavar="NAME|PATH",
+        help="run folder: generated/NAME or a path; an existing one is resumed (default: a fresh one)",
+    )
+    group.addoption("--ptx-json", dest="ptx_json", type=Path, metavar="FILE", help="write the report as JSON")
+    group.addoption(
+        "--min-speedup",
+        dest="ptx_min_speedup",
+        type=_positive,
+        metavar="P",
+        help="what test_speedup must see exceeded (default: the model's own floor for the case, else 1.0)",
+    )
+    group.addoption(
+        "--concurrency",
+        dest="ptx_concurrency",
+        type=_count,
+        default=4,
+        metavar="N",
+        help="trajectories in progress at once, per worker (default: 4)",
+    )
+
+
+def started_in(config: pytest.Config) -> Path | None:
+    """The checkout that pytest was started on: around the working folder, or around the first argument in one."""
+    invocation = config.invocation_params
+    paths = [invocation.dir, *(invocation.dir / str(argument).split("::", 1)[0] for argument in invocation.args)]
+    for path in paths:
+        # Arguments are not all paths, and what is no path may be one that the system refuses.
+        with suppress(InputError, OSError, ValueError):
+            # Elsewhere nothing of ours is imported, so that an installed plugin costs other projects nothing.
+            if any((folder / "cases" / "suites").is_dir() for folder in (path, *path.parents)):
+                from ptxbench.cases import find_root
+
+                return find_root(path)
+    return None
+
+
+def read_options(config: pytest.Config) -> Options:
+    """The parsed options."""
+    option = config.option
+    return Options(
+        models=tuple(option.ptx_models or ("reference",)),
+        suite=option.ptx_suite,
+        case=option.ptx_case,
+        turns=option.ptx_turns,
+        trajectories=option.ptx_trajectories,
+        variants=option.ptx_variants,
+        profiler=option.ptx_profiler,
+        run=option.ptx_run,
+        ptx_json=option.ptx_json,
+        min_speedup=option.ptx_min_speedup,
+        concurrency=option.ptx_concurrency,
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return value

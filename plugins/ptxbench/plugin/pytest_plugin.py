@@ -1,0 +1,117 @@
+"""The pytest plugin: every hook it implements, each handed to the module that does the work.
+
+It is inert unless pytest is started on a PTXBench checkout: elsewhere it adds no option, mark, item or scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptxbench.errors import InputError
+from ptxbench.plugin import items, options, scheduling
+from ptxbench.plugin.bench import BENCH, Bench
+from ptxbench.plugin.fixtures import bench, engine, profiler, run, speedup_floor, turn
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
+__all__ = ["bench", "engine", "profiler", "run", "speedup_floor", "turn"]
+
+_RUN = "ptxbench_run"
+"""Key of the run folder in what an xdist controller tells its workers."""
+
+
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the options, on a checkout."""
+    config = pluginmanager.get_plugin("pytestconfig")
+    if isinstance(config, pytest.Config) and options.started_in(config) is not None:
+        options.add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set up the session's ``Bench`` and register the marks."""
+    root = options.started_in(config)
+    if root is None:
+        return
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    folder = Path(worker[_RUN]) if _RUN in worker else None
+    session = config.stash[BENCH] = Bench(root, options.read_options(config), folder)
+    for name, meaning in items.marks(root):
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    if not worker:
+        # Only here, so that a session elsewhere imports nothing of the reports.
+        from ptxbench.plugin.summary import Summary
+
+        config.pluginmanager.register(Summary(session), "ptxbench-summary")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one item per turn of every function that asks for one."""
+    session = metafunc.config.stash.get(BENCH, None)
+    if session is None or items.FIXTURE not in metafunc.fixturenames:
+        return
+    try:
+        items.parametrize(metafunc, session.plans)
+    except InputError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Open the run folder before the first test, so that one that cannot be used is one error and not hundreds."""
+    found = session.config.stash.get(BENCH, None)
+    if found is None or session.config.option.collectonly or session.testsfailed:
+        return
+    if any(map(items.planned_turn, session.items)):
+        _open_run(found)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[str]) -> None:
+    """The same on the controller, which has no items of its own."""
+    found = node.config.stash.get(BENCH, None)
+    if found is not None and any(map(scheduling.turn_id, ids)):
+        _open_run(found)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Give every worker its share and its GPU before it starts."""
+    if config.stash.get(BENCH, None) is not None:
+        scheduling.assign(specs, scheduling.visible_devices())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker which run folder this session writes to."""
+    found = node.config.stash.get(BENCH, None)
+    if found is not None:
+        node.workerinput[_RUN] = str(found.run_folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> object:
+    """Schedule whole trajectories."""
+    return scheduling.make_scheduler(config) if config.stash.get(BENCH, None) is not None else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: object) -> None:
+    """Give the item of a crashed worker another chance."""
+    scheduling.handle_crash(crashitem, report, sched)
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Name what ``pytest_handlecrashitem`` lets run again."""
+    return ("rerun", "R", "RERUN") if str(report.outcome) == "rerun" else None
+
+
+def _open_run(session: Bench) -> None:
+    try:
+        session.store  # noqa: B018 - opening it is the point
+    except InputError as error:
+        raise pytest.UsageError(str(error)) from None

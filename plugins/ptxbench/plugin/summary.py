@@ -1,0 +1,118 @@
+"""The end of a session: the table on the terminal and the report as JSON.
+
+Turns are read back from the run folder, so that it makes no difference which process ran them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptxbench.errors import PtxBenchError
+from ptxbench.plugin.bench import Bench
+from ptxbench.plugin.scheduling import turn_id
+
+if TYPE_CHECKING:
+    from ptxbench.records import TurnKey, TurnRecord
+    from ptxbench.report import CellKey, CellPlan, RunReport
+
+NOTE = "ptxbench.note"
+"""User property of an item that carries something which the user should know of the run folder."""
+
+
+class Summary:
+    """A pytest plugin of the controlling process: follows the items' reports, and says at the end what they found."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._seen: dict[str, None] = {}
+        self._skipped: Counter[str] = Counter()
+        self._notes: dict[str, None] = {}
+        self._json_error = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Remember which turns the session is about, and what workers have to say."""
+        found = turn_id(report.nodeid)
+        if found is None:
+            return
+        self._seen[found] = None
+        self._notes.update((str(text), None) for name, text in report.user_properties if name == NOTE)
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the JSON report. Last, when all workers have ended."""
+        path = self._bench.options.ptx_json
+        if path is None or not self._seen or session.config.option.collectonly:
+            return
+        from ptxbench.report import write_report
+
+        try:
+            write_report(path, self.report)
+        except PtxBenchError as error:
+            self._json_error = f"--ptx-json {error}"
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table, what was skipped and why, and where everything lies."""
+        if not self._seen:
+            return
+        write = terminalreporter.write_line
+        terminalreporter.section("PTXBench")
+        try:
+            self._print_table(terminalreporter)
+        except PtxBenchError as error:
+            write(f"no report: {error}", red=True)
+        for reason, count in self._skipped.items():
+            write(f"skipped {count}: {reason}")
+        for note in self._notes:
+            write(note, yellow=True)
+        if self._json_error:
+            write(self._json_error, red=True)
+        elif self._bench.options.ptx_json is not None:
+            write(f"Report: {self._bench.options.ptx_json}")
+        folder = self._bench.run_folder
+        here = terminalreporter.startpath
+        shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
+        write(f"Run: {shown} (--run {self._bench.run_name} resumes it)")
+
+    def _print_table(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from ptxbench.report import render
+
+        lines = render(self.report.cells, width=terminalreporter._tw.fullwidth)
+        for line in lines or ["no turn has a record"]:
+            terminalreporter.write_line(line)
+
+    @cached_property
+    def report(self) -> RunReport:
+        """The report of every turn that the session is about. Raises PtxBenchError if the run folder cannot be read."""
+        from ptxbench.report import build_report
+
+        known = {str(plan.key(turn)): plan.key(turn) for plan in self._bench.plans for turn in range(plan.turns)}
+        keys = [known[seen] for seen in self._seen if seen in known]
+        records = [record for key in keys if (record := self._record(key)) is not None]
+        return build_report(records, plans_of(keys))
+
+    def _record(self, key: TurnKey) -> TurnRecord | None:
+        """What the run folder has of a turn: its record, else its fault."""
+        store = self._bench.store
+        stored = store.load(key)
+        return stored.record if stored is not None else store.load_fault(key)
+
+
+def plans_of(keys: Iterable[TurnKey]) -> dict[CellKey, CellPlan]:
+    """What these turns were meant to be, cell by cell, whether or not they happened."""
+    from ptxbench.report import CellKey, CellPlan
+
+    trajectories: dict[CellKey, set[str]] = {}
+    turns: dict[CellKey, int] = {}
+    for key in keys:
+        cell = CellKey(key.model, key.case, key.arch)
+        trajectories.setdefault(cell, set()).add(key.trajectory_id)
+        turns[cell] = max(turns.get(cell, 0), key.turn + 1)
+    return {cell: CellPlan(len(ids), turns[cell]) for cell, ids in trajectories.items()}

@@ -1,0 +1,147 @@
+"""The ``ptxbench`` command, as users start it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ptxbench import __version__
+
+RUN = ("-p", "no:cacheprovider", "--profiler", "replay", "-m", "h100", "--run", "monday")
+
+
+def ptxbench(checkout: pytest.Pytester, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ptxbench", *arguments],
+        cwd=checkout.path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def monday(judged: pytest.Pytester) -> pytest.Pytester:
+    """A checkout with a finished run."""
+    judged.runpytest_subprocess(*RUN).assert_outcomes(passed=15, deselected=15)
+    return judged
+
+
+def record_of(checkout: pytest.Pytester):
+    return checkout.path / "generated" / "monday" / "turns" / "reference-gemm_n7168_k5120-h100-v0-t0" / "turn0.json"
+
+
+def test_version_and_help(checkout):
+    assert ptxbench(checkout, "--version").stdout == f"ptxbench {__version__}\n"
+    done = ptxbench(checkout)
+    assert done.returncode == 0
+    assert "judge" in done.stdout
+    assert "doctor" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["monday", "generated/monday", "./generated/monday/"])
+def test_judging_a_run_again_changes_nothing(monday, name):
+    before = record_of(monday).read_bytes()
+    done = ptxbench(monday, "judge", name)
+    assert done.returncode == 0, done.stderr
+    assert "reference on h100" in done.stdout
+    assert done.stdout.endswith("5 turns judged again, 0 verdicts changed\n")
+    assert record_of(monday).read_bytes() == before
+
+
+def test_a_verdict_that_changed_is_shown_and_is_the_exit_status(monday):
+    data = json.loads(record_of(monday).read_text())
+    data["verdict"] |= {"outcome": "timeout", "rule": "run.timeout", "speedup": 3.0}
+    record_of(monday).write_text(json.dumps(data))
+    for name in ("monday", str(record_of(monday).relative_to(monday.path))):
+        done = ptxbench(monday, "judge", name)
+        assert done.returncode == 1
+        assert "changed: reference-gemm_n7168_k5120-h100-v0-t0-turn0\n" in done.stdout
+        assert "  outcome: timeout -> correct\n" in done.stdout
+        assert "  speedup: 3.0 -> 0.925\n" in done.stdout
+        assert "1 verdicts changed" in done.stdout
+
+
+def test_judging_needs_no_compiler(monday, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert ptxbench(monday, "judge", "monday").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("never",), "expected a run folder, found no run.json in it"),
+        (("generated/monday/run.json",), "expected the record of a turn, found: not a whole record"),
+        (("monday", "tuesday"), "expected a run folder, found no run.json in it"),
+    ],
+)
+def test_what_cannot_be_judged_is_one_clear_line(monday, arguments, message):
+    done = ptxbench(monday, "judge", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("ptxbench judge: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_run_of_cases_that_are_gone(monday):
+    data = json.loads(record_of(monday).read_text())
+    data["key"]["case"] = "conv"
+    record_of(monday).write_text(json.dumps(data))
+    done = ptxbench(monday, "judge", "monday")
+    assert done.returncode == 2
+    assert "expected the case conv on h100 in the suites primary of this checkout, found none" in done.stderr
+
+
+def test_outside_a_checkout(pytester, monkeypatch, checkout):
+    elsewhere = pytester.mkdir("elsewhere")
+    for name in ("cases", "knowledge_packs"):
+        (pytester.path / name).unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "ptxbench", "doctor"], cwd=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("ptxbench doctor: expected a PTXBench checkout")
+
+
+def test_the_doctor_says_what_each_gap_costs_and_how_to_close_it(checkout, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    done = ptxbench(checkout, "doctor")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("ok       Python ") for line in lines)
+    assert any(line.startswith("ok       CUDA compiler ") for line in lines)
+    assert any(line.startswith("ok       model keys ") and "OPENAI_API_KEY" in line for line in lines)
+    assert "secret" not in done.stdout
+    open_ones = sum(line.startswith(("gap ", "unknown ")) for line in lines)
+    assert sum(line.strip().startswith("cost: ") for line in lines) == open_ones
+    assert sum(line.strip().startswith("to close: ") for line in lines) == open_ones
+    assert str(checkout.path / "generated") in done.stdout
+
+
+def test_the_doctor_as_json(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    done = ptxbench(checkout, "doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert checks["host compiler"]["status"] == "gap"
+    assert checks["GPU"]["status"] == "gap"
+    assert {check["status"] for check in checks.values()} <= {"ok", "gap", "unknown"}
+    assert list(checks) == [
+        *("Python", "host compiler", "CUDA compiler", "disassembler", "TVM-FFI", "build cache", "GPU"),
+        *("counter permission", "Nsight Compute", "compute-sanitizer", "CUPTI", "torch"),
+        *("baseline cuBLAS", "baseline cuDNN", "baseline FlashInfer", "model keys", "run folder"),
+    ]
+
+
+def test_the_doctor_imports_nothing_heavy(checkout):
+    program = (
+        "import sys; from ptxbench.cli import main; main(['doctor'])\n"
+        "assert not {'torch', 'litellm', 'cuda', 'cupti'} & sys.modules.keys()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=checkout.path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
