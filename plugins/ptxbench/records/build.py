@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Literal
 
@@ -88,8 +89,12 @@ class Build(Record):
 
     @property
     def cubin_sha256(self) -> str | None:
-        """The device code's identity: the only non-empty cubin, or None when there is none or several."""
-        return self.cubins[0].sha256 if len(self.cubins) == 1 else None
+        """Identity of the device code: its one cubin's hash, else the hash of all their hashes. None: nothing built."""
+        if self.so_sha256 is None:
+            return None
+        if len(self.cubins) == 1:
+            return self.cubins[0].sha256
+        return hashlib.sha256("".join(sorted(cubin.sha256 for cubin in self.cubins)).encode()).hexdigest()
 
     @property
     def kernels(self) -> tuple[str, ...]:

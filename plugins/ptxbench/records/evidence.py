@@ -228,7 +228,8 @@ class Evidence(Record):
     arch: str
     candidate_sha256: Sha256
     so_sha256: Sha256
-    cubin_sha256: Sha256 | None
+    cubin_sha256: Sha256
+    """``Build.cubin_sha256`` of what was measured."""
     harness: str
     """Version of the harness that measured."""
     measured_at: str

@@ -80,7 +80,7 @@ def find_mismatch(case: Case, build: Build, evidence: Evidence) -> str | None:
     """Return how the evidence is not of this case, build and architecture, or None when it is.
 
     Device code and source must both be the same. The hash of the shared object may differ, since its host code depends
-    on the host compiler; it decides only where an object has no single cubin to compare.
+    on the host compiler.
     """
     compared: list[tuple[str, object, object]] = [
         ("definition", evidence.definition, case.definition.name),
@@ -88,11 +88,8 @@ def find_mismatch(case: Case, build: Build, evidence: Evidence) -> str | None:
         ("architecture", evidence.arch, case.arch.name),
         ("compute capability", evidence.device.compute_capability, case.arch.compute_capability),
         ("candidate_sha256", evidence.candidate_sha256, build.candidate_sha256),
+        ("cubin_sha256", evidence.cubin_sha256, build.cubin_sha256),
     ]
-    if build.cubin_sha256 is None and evidence.cubin_sha256 is None:
-        compared.append(("so_sha256", evidence.so_sha256, build.so_sha256))
-    else:
-        compared.append(("cubin_sha256", evidence.cubin_sha256, build.cubin_sha256))
     different = [f"{name} {found} instead of {expected}" for name, found, expected in compared if found != expected]
     return "; ".join(different) or None
 

@@ -151,7 +151,6 @@ def test_no_evidence_is_unknown() -> None:
     [
         ({"candidate_sha256": digest("f")}, "candidate_sha256"),
         ({"cubin_sha256": digest("f")}, "cubin_sha256"),
-        ({"cubin_sha256": None}, "cubin_sha256"),
         ({"definition": "gemm_n1_k1"}, "definition"),
         ({"workload_uuid": "another"}, "workload"),
         ({"arch": "b200"}, "architecture"),
@@ -171,11 +170,15 @@ def test_another_host_compiler_is_not_another_candidate() -> None:
     assert verdict_of(so_sha256=digest("f")).correct
 
 
-@pytest.mark.parametrize(("so_sha256", "outcome"), [(digest("b"), Outcome.CORRECT), (digest("f"), Outcome.UNKNOWN)])
-def test_without_a_single_cubin_the_object_itself_must_be_the_same(so_sha256: str, outcome: Outcome) -> None:
+def test_several_cubins_or_none_have_one_identity_together() -> None:
     cubin = make_build().cubins[0]
-    two = (cubin, cubin.model_copy(update={"sha256": digest("e")}))
-    assert verdict_of(make_build(cubins=two), cubin_sha256=None, so_sha256=so_sha256).outcome is outcome
+    two = make_build(cubins=(cubin, cubin.model_copy(update={"sha256": digest("e")})))
+    swapped = make_build(cubins=tuple(reversed(two.cubins)))
+    none = make_build(cubins=())
+    assert two.cubin_sha256 == swapped.cubin_sha256
+    assert len({build.cubin_sha256 for build in (make_build(), two, none)}) == 3
+    assert verdict_of(two, cubin_sha256=two.cubin_sha256).correct
+    assert verdict_of(two).rule == Rule.EVIDENCE_HASH_MISMATCH
 
 
 @pytest.mark.parametrize("change", [{"atol": 0.1}, {"rtol": 0.0}])

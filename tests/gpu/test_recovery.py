@@ -1,0 +1,118 @@
+"""A candidate that destroys its process costs that process only."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.local import LocalProfiler
+from ptxbench.profiler.worker import SANDBOX_PROGRAM, SPARES
+from ptxbench.records import Candidate, Evidence, RunStatus
+from tests.fixtures.kernels import load
+from tests.gpu.conftest import ROOT
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+    from ptxbench.toolchain import Toolchain
+
+START_LIMIT_MS = 500.0
+LATENCY_SHARE = 0.01
+
+
+@pytest.fixture
+def own_profiler() -> Iterator[LocalProfiler]:
+    """A profiler whose processes this test may count."""
+    profiler = LocalProfiler(root=ROOT)
+    yield profiler
+    profiler.close()
+
+
+def sandboxes() -> list[int]:
+    """Process ids of running sandboxes."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(SANDBOX_PROGRAM).encode() in words:
+                found.append(int(folder.name))
+    return found
+
+
+def latency_ns(evidence: Evidence) -> float:
+    timings = [trial.timing for trial in evidence.run.trials if trial.timing]
+    return statistics.median(statistics.median(timing.span_ns) for timing in timings)
+
+
+def test_next_candidate_starts_at_once_and_reads_the_same(
+    own_profiler: LocalProfiler, gemm: Case, toolchain: Toolchain, reference_gemm: str
+) -> None:
+    def evaluate(source: str) -> Evidence:
+        evidence = own_profiler.evaluate(gemm, toolchain.build(Candidate(source=source), gemm.arch))
+        assert evidence is not None
+        return evidence
+
+    before = sandboxes()
+    evaluate(reference_gemm)
+    healthy = evaluate(reference_gemm)
+    record: dict[str, object] = {"device": healthy.device.model_dump(), "measured_at": healthy.measured_at}
+    for fixture, status in (("illegal_address", RunStatus.RUNTIME_ERROR), ("endless", RunStatus.TIMEOUT)):
+        assert evaluate(load(fixture)).run.status is status
+        begin = time.perf_counter()
+        after = evaluate(reference_gemm)
+        wall_ms = (time.perf_counter() - begin) * 1e3
+        assert after.run.status is RunStatus.COMPLETED
+        start_ms = after.run.stages_ms["sandbox"] + after.run.stages_ms["load"]
+        share = abs(latency_ns(after) / latency_ns(healthy) - 1)
+        record[fixture] = {
+            "next_candidate_loaded_ms": round(start_ms, 2),
+            "next_evaluation_ms": round(wall_ms, 1),
+            "latency_change": round(share, 5),
+        }
+        assert start_ms < START_LIMIT_MS
+        assert share < LATENCY_SHARE
+    assert len(set(sandboxes()) - set(before)) <= SPARES
+    own_profiler.close()
+    assert set(sandboxes()) <= set(before)
+    if folder := os.environ.get("PTXBENCH_RECORD"):
+        (Path(folder) / "recovery.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def test_workload_that_does_not_fit_is_named_and_the_oracle_lives_on(
+    own_profiler: LocalProfiler, gemm: Case, toolchain: Toolchain, reference_gemm: str
+) -> None:
+    built = toolchain.build(Candidate(source=reference_gemm), gemm.arch)
+    huge = gemm.workload.model_copy(update={"axes": {"M": 1 << 25}, "uuid": "too-large"})
+    with pytest.raises(InfrastructureError, match=r"needs .* GiB of device memory") as caught:
+        own_profiler.evaluate(gemm.model_copy(update={"workload": huge}), built)
+    assert caught.value.kind == "out_of_device_memory"
+    assert own_profiler.evaluate(gemm, built) is not None
+
+
+def test_reference_that_fails_is_named(own_profiler: LocalProfiler, gemm: Case, toolchain: Toolchain) -> None:
+    broken = gemm.definition.model_copy(update={"reference": "def run(A, B):\n    raise ValueError('no')\n"})
+    case = gemm.shrunk().model_copy(update={"definition": broken})
+    built = toolchain.build(Candidate(source=load("generic_gemm")), gemm.arch)
+    with pytest.raises(InfrastructureError, match="gemm_n7168_k5120 failed: ValueError: no") as caught:
+        own_profiler.evaluate(case, built)
+    assert caught.value.kind == "reference_failed"
+
+
+def test_shrunk_axes_run_under_every_sanitizer(
+    own_profiler: LocalProfiler, gemm: Case, toolchain: Toolchain, reference_gemm: str
+) -> None:
+    built = toolchain.build(Candidate(source=reference_gemm), gemm.arch)
+    for tool in ("initcheck", "synccheck", "racecheck"):
+        safety = own_profiler.sanitize(gemm, built, tool)
+        assert (safety.status.value, safety.findings) == ("ok", ()), (tool, safety.message)
+        assert safety.axes == gemm.shrunk().workload.axes
