@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ptxbench import __version__
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return _doctor(options) if options.command == "doctor" else _judge(options)
+        return _COMMANDS[options.command](options)
     except PtxBenchError as error:
         sys.stderr.write(f"ptxbench {options.command}: {error}\n")
         return USAGE_ERROR
@@ -46,6 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     judge = commands.add_parser("judge", help="judge stored evidence again; exit status 1 if a verdict changed")
     judge.add_argument(
         "records", nargs="+", metavar="RUN|RECORD", help="a run (name or path), or the JSON file of one of its turns"
+    )
+    evidence = commands.add_parser("evidence", help="keep a run's measured evidence beside the committed kernels")
+    evidence.add_argument("run", metavar="RUN", help="a run (name or path) that measured on a GPU")
+    evidence.add_argument(
+        "--into", type=Path, required=True, metavar="DIR", help="folder that holds <arch>/<definition>/kernel.cu"
     )
     return parser
 
@@ -76,6 +81,22 @@ def _judge(options: argparse.Namespace) -> int:
         _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
     _print([f"{len(judged)} turns judged again, {len(changed)} verdicts changed"])
     return 1 if changed else 0
+
+
+def _evidence(options: argparse.Namespace) -> int:
+    from ptxbench.agent.keeping import keep_evidence
+    from ptxbench.cases import find_root
+
+    kept = keep_evidence(find_root(Path.cwd()), options.run, options.into)
+    _print([f"{turn.record.key}: {turn.path or f'nothing written: {turn.reason}'}" for turn in kept])
+    return 0 if any(turn.path for turn in kept) else 1
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "doctor": _doctor,
+    "judge": _judge,
+    "evidence": _evidence,
+}
 
 
 def _print(lines: Sequence[str]) -> None:

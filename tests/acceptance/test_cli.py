@@ -64,6 +64,34 @@ def test_a_verdict_that_changed_is_shown_and_is_the_exit_status(monday):
         assert "1 verdicts changed" in done.stdout
 
 
+def measured(monday):
+    """Make the run's GEMM turn one that was measured; returns the folder of its committed kernel."""
+    data = json.loads(record_of(monday).read_text())
+    record_of(monday).write_text(json.dumps(data | {"evidence_origin": "measured"}))
+    return monday.path / "generated" / "reference" / "h100" / "gemm_n7168_k5120"
+
+
+def test_evidence_is_kept_beside_the_kernel_that_was_measured(monday):
+    folder = measured(monday)
+    (folder / "kernel.evidence.json").unlink(missing_ok=True)
+    done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((folder / "kernel.evidence.json").read_text())
+    assert kept == json.loads(record_of(monday).read_text())["evidence"]
+    assert done.stdout.count("nothing written: it was not measured in this run") == 4
+
+
+def test_evidence_of_another_source_is_not_kept(monday):
+    folder = measured(monday)
+    (folder / "kernel.cu").write_text("// edited\n")
+    before = sorted(path.name for path in folder.iterdir())
+    done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
+    assert done.returncode == 1
+    assert "is not the source that was measured" in done.stdout
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert ptxbench(monday, "evidence", "monday", "--into", "nowhere").returncode == 2
+
+
 def test_judging_needs_no_compiler(monday, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     assert ptxbench(monday, "judge", "monday").returncode == 0
