@@ -14,7 +14,8 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.local import LocalProfiler
-from ptxbench.profiler.worker import SANDBOX_PROGRAM, SPARES
+from ptxbench.profiler.spares import SPARES
+from ptxbench.profiler.worker import SANDBOX_PROGRAM
 from ptxbench.records import Candidate, Evidence, RunStatus
 from tests.fixtures.kernels import load
 from tests.gpu.conftest import ROOT

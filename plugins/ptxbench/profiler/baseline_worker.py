@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
@@ -16,7 +15,7 @@ from typing import Any
 
 from ptxbench.profiler.arena import view_bytes
 from ptxbench.profiler.baselines import bind
-from ptxbench.profiler.sandbox import OK, Recorder, failure, open_arena, restrict, serve_calls
+from ptxbench.profiler.sandbox import CONTEXT, OK, Recorder, announce, failure, open_arena, restrict, serve_calls
 
 
 class Arenas:
@@ -66,11 +65,14 @@ def main() -> None:
     channel = Connection(options.fd)
     import torch
 
+    announce(channel, "imported")
+    if channel.recv_bytes() != CONTEXT:
+        return
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     recorder = Recorder()
     arenas = Arenas()
-    channel.send_bytes(json.dumps({"ready": os.getpid()}).encode())
+    announce(channel, "ready")
     while True:
         job = json.loads(channel.recv_bytes())
         if job.get("op") == "quit":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ptxbench.profiler import oracle_kernels
+from ptxbench.profiler import comparison_kernel
 from ptxbench.records import OutputComparison
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def compare_output(
     """Compare two tensors of equal shape and dtype by torch.allclose's element rule, evaluated in fp32.
 
     An element agrees when ``|out - ref| <= atol + rtol * |ref|`` or both are the same infinity; NaN never agrees.
-    RMS and maxima are over pairs that are finite on both sides. One synchronization.
+    In RMS and maxima a non-finite error or reference counts as zero. One synchronization.
     """
     total = output.numel()
     dtype = str(output.dtype).removeprefix("torch.")
-    on_device = output.is_cuda and oracle_kernels.supported(dtype)
-    measure = oracle_kernels.statistics if on_device else statistics
+    on_device = output.is_cuda and comparison_kernel.supported(dtype)
+    measure = comparison_kernel.statistics if on_device else statistics
     sums, maxima = measure(output.contiguous(), reference.contiguous(), atol=atol, rtol=rtol)
     mismatched, nan, squared_error, squared_reference = sums.tolist()
     max_abs, max_rel = maxima.tolist()
@@ -92,8 +92,8 @@ def _chunk_statistics(
     error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     magnitude = ref.abs().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     maxima = torch.stack([error.max(), (error / magnitude.clamp_min(1e-30)).max()])
-    # fp32 partial sums over 32 Mi elements of torch's pairwise reduction keep about six digits.
-    squares = torch.stack([error.square_().sum(), magnitude.square_().sum()]).double()
+    # In fp64, since the square of an fp32 value need not be one.
+    squares = torch.stack([error.double().square_().sum(), magnitude.double().square_().sum()])
     return torch.cat([torch.stack([mismatched, nan]).double(), squares]), maxima
 
 

@@ -37,10 +37,11 @@ def driver_version() -> str:
 def describe_device() -> DeviceIdentity:
     """Identity and ceilings of device 0 of this process. Raises InfrastructureError("no_device")."""
     import torch
-    from cuda.bindings import driver
 
     if not torch.cuda.is_available():
         raise InfrastructureError("no_device", "expected a CUDA device that torch can use, found none")
+    from cuda.bindings import driver
+
     properties = torch.cuda.get_device_properties(0)
     attribute = driver.CUdevice_attribute
 

@@ -11,12 +11,14 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.baselines import library_version
+from ptxbench.profiler.replies import Recording, WorkerError
+from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
-from ptxbench.profiler.worker import Spares, Worker, WorkerError
+from ptxbench.profiler.worker import Worker
 from ptxbench.records import (
     BaselineMeasurement,
     CheckedCall,
@@ -27,11 +29,10 @@ from ptxbench.records import (
     Trial,
 )
 
-if TYPE_CHECKING:
-    pass
-
 DRIFT_WARMUP, DRIFT_ITERATIONS = 1, 5
 NULL_WARMUP, NULL_ITERATIONS = 5, 20
+EVALUATION_TIMEOUT_S = 600.0
+"""For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
 BASELINE_CALL_TIMEOUT_S = 60.0
 """The first call of a library may build plans."""
 
@@ -72,7 +73,9 @@ def timed_loop(
     if warmup:
         state.stage_fresh()
         worker.warm_up(warmup)
-        state.arena.note_guards()
+    else:
+        # As a warm-up does: drop what was recorded of the calls before these.
+        worker.request("collect")
     for index in range(iterations):
         draw = checks.get(index)
         if draw:
@@ -84,34 +87,25 @@ def timed_loop(
             checked.append(state.compare(draw, index))
             if failed(checked[-1]):
                 break
-        else:
-            state.arena.note_guards()
     return walls, checked
 
 
-def timing_of(report: dict[str, Any], walls: Sequence[int], warmup: int) -> Timing:
+def timing_of(recording: Recording, walls: Sequence[int], warmup: int) -> Timing:
     """What the worker recorded and the oracle's clock saw, iteration by iteration."""
     return Timing(
         warmup=warmup,
-        span_ns=tuple(report["spans"]),
+        span_ns=recording.spans,
         wall_ns=tuple(walls),
-        activities=tuple(report["activities"]),
-        stray=report["stray"],
+        activities=recording.activities,
+        stray=recording.stray,
     )
 
 
-def launches_of(report: dict[str, Any]) -> tuple[KernelLaunch, ...]:
+def launches_of(recording: Recording) -> tuple[KernelLaunch, ...]:
     """Kernels seen, sorted by name."""
     return tuple(
-        KernelLaunch(
-            name=name,
-            grid=tuple(grid),
-            block=tuple(block),
-            dynamic_smem_bytes=dynamic,
-            registers=registers,
-            launches_per_call=round(per_call, 3),
-        )
-        for name, grid, block, dynamic, registers, per_call in sorted(report["launches"])
+        KernelLaunch(**launch._asdict() | {"launches_per_call": round(launch.launches_per_call, 3)})
+        for launch in sorted(recording.launches)
     )
 
 
@@ -134,11 +128,11 @@ def run_trial(
             walls, timed_checks = timed_loop(
                 state, worker, case.warmup, case.iterations, dict(zip(chosen, secret, strict=True))
             )
-            report = worker.request("collect")
+            recording = worker.collect(len(walls))
         checks += timed_checks
-        launches = launches_of(report)
+        launches = launches_of(recording)
         if len(walls) == case.iterations:
-            timing = timing_of(report, walls, case.warmup)
+            timing = timing_of(recording, walls, case.warmup)
     trial = Trial(
         seed=state.seed,
         family=case.input_recipe,
@@ -187,11 +181,12 @@ class Baselines:
             self._bound = None
         self._worker.notify("forget", handle=state.arena.handle)
 
-    def _spans(self, state: WorkloadState, warmup: int, iterations: int) -> Timing:
+    def time(self, state: WorkloadState, warmup: int, iterations: int) -> Timing:
+        """Warm-ups and timed iterations of the library call on fresh data."""
         worker = self.bind(state)
         try:
             walls, _ = timed_loop(state, worker, warmup, iterations, {})
-            return timing_of(worker.request("collect"), walls, warmup)
+            return timing_of(worker.collect(len(walls)), walls, warmup)
         except WorkerError as fault:
             raise InfrastructureError(
                 "baseline_unavailable", f"{state.case.name}: {state.case.baseline.call} failed: {fault}"
@@ -211,7 +206,7 @@ class Baselines:
                 "baseline_unavailable", f"{case.name}: {case.baseline.call} failed: {fault}"
             ) from fault
         check = state.compare(draw, -1)
-        timings = [self._spans(state, case.warmup, case.iterations) for _ in range(case.trials)]
+        timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
         return BaselineMeasurement(
             library=case.baseline.library,
             version=library_version(case.baseline.library),
@@ -228,7 +223,7 @@ class Baselines:
 
     def drift(self, state: WorkloadState) -> tuple[int, ...]:
         """A brief re-timing: spans in ns."""
-        return self._spans(state, DRIFT_WARMUP, DRIFT_ITERATIONS).span_ns
+        return self.time(state, DRIFT_WARMUP, DRIFT_ITERATIONS).span_ns
 
 
 def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
@@ -237,7 +232,7 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
     try:
         worker.load({"null": True})
         walls, _ = timed_loop(state, worker, NULL_WARMUP, NULL_ITERATIONS, {})
-        timing = timing_of(worker.request("collect"), walls, NULL_WARMUP)
+        timing = timing_of(worker.collect(len(walls)), walls, NULL_WARMUP)
     except WorkerError as error:
         raise InfrastructureError("sandbox_failed", f"an empty call failed in a sandbox: {error}") from error
     finally:
@@ -272,6 +267,7 @@ def _attempt(
     with watch.measure("sandbox"):
         worker = spares.take()
         spares.settle()
+    worker.deadline = time.monotonic() + EVALUATION_TIMEOUT_S
     try:
         with watch.measure("load"):
             worker.load(job)

@@ -26,6 +26,14 @@ def lock_path() -> Path:
     return Path(tempfile.gettempdir()) / f"ptxbench-gpu-{name}.lock"
 
 
+def _open(path: Path) -> int:
+    try:
+        # Reading suffices for a lock, and another user's file in a shared folder may not be opened for creation.
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+
+
 @contextmanager
 def gpu_lock(path: Path | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Hold the device. The kernel releases the lock of a process that dies.
@@ -33,7 +41,7 @@ def gpu_lock(path: Path | None = None, timeout_s: float = LOCK_TIMEOUT_S) -> Ite
     Raises InfrastructureError("busy_device") when another process keeps it for longer than ``timeout_s``.
     """
     path = path or lock_path()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    descriptor = _open(path)
     try:
         deadline = time.monotonic() + timeout_s
         while True:

@@ -19,6 +19,7 @@ from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.worker import import_path
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from ptxbench.toolchain import Built
 
 START_TIMEOUT_S = 120.0
-REQUEST_TIMEOUT_S = 900.0
-"""Longer than any evaluation: three trials at the call limit, references, baseline and a repeat."""
+END_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 1800.0
+"""Longer than any evaluation: references, baseline and two attempts of ``EVALUATION_TIMEOUT_S``."""
 ENTRY_SYMBOL = "run"
 """The kernel ABI: one TVM-FFI export of this name (PROTOCOL 6)."""
-PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 
 class LocalProfiler:
@@ -58,17 +59,21 @@ class LocalProfiler:
         arguments = [sys.executable, "-P", "-m", "ptxbench.profiler.oracle", "--fd", str(theirs.fileno())]
         if self._state_budget_bytes is not None:
             arguments += ["--state-budget-bytes", str(self._state_budget_bytes)]
-        path = os.pathsep.join(filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": import_path()},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
         theirs.close()
         self._channel = Connection(ours.detach())
-        hello = self._exchange({"op": "hello"}, START_TIMEOUT_S)
+        try:
+            hello = self._exchange({"op": "hello"}, START_TIMEOUT_S)
+        except InfrastructureError:
+            # An oracle that could not start has ended; the next request starts another.
+            self._stop()
+            raise
         self._device = DeviceIdentity.model_validate_json(json.dumps(hello["device"]))
         self._libraries = hello["libraries"]
 
@@ -89,6 +94,9 @@ class LocalProfiler:
                 "oracle_died", f"the oracle process ended during {request['op']!r}; its message is on stderr"
             ) from error
         if "fault" in answer:
+            if answer["fault"]["kind"] == "oracle_died":
+                # A device that was reset, say, leaves its process without a context: only a new one can go on.
+                self._stop()
             raise InfrastructureError(answer["fault"]["kind"], answer["fault"]["message"])
         result: dict[str, Any] = answer["result"]
         return result
@@ -114,6 +122,7 @@ class LocalProfiler:
         build = built.build
         assert self._device is not None
         assert build.so_sha256 is not None
+        assert build.cubin_sha256 is not None
         return Evidence(
             definition=case.definition.name,
             workload_uuid=case.workload.uuid,
@@ -151,7 +160,7 @@ class LocalProfiler:
         if self._process is not None:
             # Closing the channel lets the oracle end its workers; they die with it in any case (parent-death signal).
             try:
-                self._process.wait(5)
+                self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)

@@ -55,20 +55,23 @@ def opcode_of(sass: str) -> str:
 
 
 def _number(text: str) -> int:
-    return int(float(text.replace(",", ""))) if text.strip() else 0
+    digits = text.strip().replace(",", "")
+    if not digits.isascii() or not digits.isdecimal():
+        raise ReportError(f"expected a count in the report, found {text[:40]!r}")
+    return int(digits)
 
 
 def rows(report: str) -> Iterator[Row]:
-    """Every SASS line of every kernel in the report."""
+    """Every SASS line of every kernel in the report. Raises ReportError for a line whose counts are no numbers."""
     kernel = ""
     columns: dict[str, int] | None = None
     lines = [line for line in report.splitlines() if not line.startswith("==")]
-    for cells in csv.reader(io.StringIO("\n".join(lines))):
+    for cells in _cells(lines):
         if not cells:
             continue
         if cells[0] == "Kernel Name" and len(cells) >= 2:
             kernel, columns = cells[1].strip(), None
-        elif "Source" in cells and METRICS[0] in cells:
+        elif {"Source", *METRICS} <= set(cells):
             columns = {name: position for position, name in enumerate(cells)}
         elif columns is not None and len(cells) == len(columns):
             opcode = opcode_of(cells[columns["Source"]])
@@ -76,8 +79,15 @@ def rows(report: str) -> Iterator[Row]:
                 yield Row(kernel, opcode, *(_number(cells[columns[metric]]) for metric in METRICS))
 
 
+def _cells(lines: list[str]) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO("\n".join(lines)))
+    except csv.Error as error:
+        raise ReportError(f"the report is not CSV: {error}") from error
+
+
 def parse(report: str) -> tuple[InstructionCount, ...]:
-    """Counts per (kernel, opcode), sorted; opcodes that never ran are kept with zeros."""
+    """Counts per (kernel, opcode), sorted; opcodes that never ran are kept with zeros. Raises ReportError."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows(report):
         executed, threads = sums.get((row.kernel, row.opcode), (0, 0))

@@ -22,13 +22,20 @@ from ptxbench.profiler import tools
 from ptxbench.profiler.device import describe_device
 from ptxbench.profiler.evaluation import Baselines, evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
+from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
-from ptxbench.profiler.worker import Command, Spares, Worker
+from ptxbench.profiler.worker import Command, Worker, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
 STATE_SHARE = 0.6
 """Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
+
+
+def baseline_worker() -> Worker:
+    """Start the trusted worker. It inherits the environment: torch and the libraries may need any of it."""
+    command = Command([sys.executable, "-P", "-m", "ptxbench.profiler.baseline_worker"])
+    return Worker(command, environment=os.environ | {"PYTHONPATH": import_path()})
 
 
 class Oracle:
@@ -40,10 +47,10 @@ class Oracle:
         self.device = describe_device()
         torch.backends.cuda.matmul.allow_tf32 = False
         budget = int(self.device.memory_bytes * STATE_SHARE) if state_budget_bytes is None else state_budget_bytes
-        command = Command([sys.executable, "-P", "-m", "ptxbench.profiler.baseline_worker"])
-        self.baselines = Baselines(Worker(command, environment=dict(os.environ)))
+        self.baselines = Baselines(baseline_worker())
         self.states = StateCache(budget, self.baselines.forget)
         self.spares = Spares()
+        self._restless = False
         self.spares.replenish()
 
     def libraries(self) -> dict[str, str]:
@@ -82,14 +89,14 @@ class Oracle:
 
     def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
         """InstructionEvidence of one candidate."""
-        self.spares.replenish()
+        self.spares.warm()
         with gpu_lock():
             state, _ = self._state(Case.model_validate_json(request["case"]))
             return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
 
     def do_sanitize(self, request: dict[str, Any]) -> dict[str, Any]:
         """SafetyEvidence of one candidate and one tool; memcheck runs the full workload, the rest shrunk axes."""
-        self.spares.replenish()
+        self.spares.warm()
         case = Case.model_validate_json(request["case"])
         with gpu_lock():
             state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
@@ -110,6 +117,26 @@ class Oracle:
             "so_path": request["so_path"],
             "symbol": request["symbol"],
         }
+
+    def wake(self) -> None:
+        """A request was answered: replace the sandbox that it used, and rest again later."""
+        self._restless = False
+        try:
+            self.spares.replenish()
+        except InfrastructureError:
+            self._restless = True
+
+    def rest(self) -> None:
+        """Nobody asks for anything: have spares warmed up and used sandboxes cleared away."""
+        if self._restless:
+            return
+        try:
+            self.spares.reap()
+            self.spares.replenish()
+            self.spares.warm()
+        except InfrastructureError:
+            # The next evaluation meets it and says so; until then nothing is started again and again.
+            self._restless = True
 
     def close(self) -> None:
         """End every process."""
@@ -144,10 +171,10 @@ def main() -> None:
     try:
         while True:
             if not channel.poll(IDLE_POLL_S):
-                oracle.spares.replenish()
-                channel.poll(None)
+                oracle.rest()
+                continue
             channel.send_bytes(json.dumps(answer(oracle, json.loads(channel.recv_bytes()))).encode())
-            oracle.spares.reap()
+            oracle.wake()
     except EOFError:
         return
     finally:

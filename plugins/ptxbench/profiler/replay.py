@@ -6,6 +6,7 @@ architecture must all agree. An edited kernel therefore has no evidence, and its
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -55,6 +56,14 @@ def load_evidence(path: Path) -> Evidence:
             f"{path}: not an evidence record: {field}: {first['msg']} (found {str(first['input'])[:80]!r}); "
             "measure again or remove the file"
         ) from error
+
+
+def save_evidence(evidence: Evidence, path: Path) -> None:
+    """Write one record whole or not at all. ``path`` ends in ``EVIDENCE_SUFFIX``, or replay will not find it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(evidence.model_dump_json() + "\n")
+    partial.replace(path)
 
 
 def find_evidence(roots: Iterable[Path]) -> Iterator[Path]:

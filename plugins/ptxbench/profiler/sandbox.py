@@ -1,12 +1,12 @@
 """The candidate's process: short-lived, torch-free, holding nothing worth stealing.
 
-It is started before its candidate is known (imports and the CUDA context are the slow part), gets one job over one
-private channel, runs the candidate's calls on request and dies. It imports the standard library, ``cuda.bindings``,
-``tvm_ffi`` and ``cupti`` only: no module of this project, so nothing here can be reused to reach the truth.
+It is started before its candidate is known, gets one job over one private channel, runs the candidate's calls on
+request and dies. It imports the standard library, ``cuda.bindings``, ``tvm_ffi`` and ``cupti`` only: no module of ours.
 
-Channel: length-prefixed messages of ``multiprocessing.connection``. ``CALL`` asks for one call, ``WARM_UP`` and a
-number for so many that nobody times; ``OK`` or a JSON object ``{"error", "code"}`` answers. Every other message is a
-JSON object with ``op``. Device memory is the oracle's staging arena, opened through CUDA IPC.
+Channel: length-prefixed messages of ``multiprocessing.connection``. ``{"stage": "imported"}`` comes first; ``CONTEXT``
+asks for the CUDA context, which nobody may create beside a timing; ``{"stage": "ready"}`` answers. ``CALL`` asks for a
+call, ``WARM_UP`` and a number for so many that nobody times; ``OK`` or ``{"error", "code"}`` answers. All else is JSON
+with ``op``. Device memory is the oracle's staging arena, opened through CUDA IPC.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import bisect
 import ctypes
 import json
+import math
 import os
 import resource
 import select
@@ -27,6 +28,7 @@ from multiprocessing.connection import Client, Connection
 from types import MappingProxyType
 from typing import Any
 
+CONTEXT = b"x"
 CALL = b"c"
 WARM_UP = b"w"
 OK = b"o"
@@ -82,9 +84,7 @@ class DeviceTensor:
 
     def __init__(self, address: int, shape: list[int], dtype: str) -> None:
         code, bits = _DLPACK_TYPES[dtype]
-        strides = [1] * len(shape)
-        for axis in range(len(shape) - 2, -1, -1):
-            strides[axis] = strides[axis + 1] * shape[axis + 1]
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         self._shape = (ctypes.c_int64 * len(shape))(*shape)
         self._strides = (ctypes.c_int64 * len(shape))(*strides)
         tensor = _Tensor(
@@ -135,7 +135,7 @@ class Recorder:
         return int(self._cupti.get_timestamp())
 
     def record(self, begin: int, end: int) -> None:
-        """One call lasted from ``begin`` to ``end`` on CUPTI's clock."""
+        """One call lasted from ``begin`` to ``end``."""
         self._calls.append((begin, end))
 
     def collect(self) -> dict[str, Any]:
@@ -251,6 +251,27 @@ def failure(error: BaseException) -> bytes:
     return json.dumps({"error": text, "code": int(code)}).encode()
 
 
+def call_once(call: Callable[[], None], recorder: Recorder | None) -> None:
+    """One recorded call, until the device is idle. Raises what the call raises, RuntimeError for a CUDA error."""
+    from cuda.bindings import runtime as cudart
+
+    begin = recorder.now() if recorder else 0
+    call()
+    (code,) = cudart.cudaDeviceSynchronize()
+    if int(code) != 0:
+        raise RuntimeError(f"{code.name} ({int(code)}) after the call")
+    if recorder:
+        recorder.record(begin, recorder.now())
+
+
+def call_unrecorded(call: Callable[[], None], times: int, recorder: Recorder | None) -> None:
+    """Calls that nobody times. What CUPTI saw of them is dropped."""
+    for _ in range(times):
+        call_once(call, None)
+    if recorder:
+        recorder.collect()
+
+
 def serve_calls(
     channel: Connection,
     call: Callable[[], None],
@@ -261,46 +282,28 @@ def serve_calls(
 ) -> bool:
     """Answer requests until ``quit`` (False) or, for a worker that outlives its job, ``release`` (True).
 
-    ``after`` runs behind every successful call, outside its span; ``operations`` answer requests by name.
+    ``after`` runs behind every recorded call, outside its span; ``operations`` answer requests by name.
     """
-    from cuda.bindings import runtime as cudart
-
     ear = Ear(channel.fileno())
     while True:
         ear.wait()
         message = channel.recv_bytes()
-        if message == WARM_UP:
-            # Not recorded: the collection drops what CUPTI saw of the calls before it.
-            try:
-                for _ in range(int(channel.recv_bytes())):
-                    call()
-                    check(cudart.cudaDeviceSynchronize())
-                if recorder:
-                    recorder.collect()
-            except Exception as error:
-                channel.send_bytes(failure(error))
-                continue
-            channel.send_bytes(OK)
+        if message not in (CALL, WARM_UP):
+            operation = json.loads(message)["op"]
+            if operation not in operations:
+                return bool(operation == "release")
+            channel.send_bytes(json.dumps(operations[operation]()).encode())
             continue
-        if message == CALL:
-            try:
-                begin = recorder.now() if recorder else 0
-                call()
-                (code,) = cudart.cudaDeviceSynchronize()
-                if int(code) != 0:
-                    raise RuntimeError(f"{code.name} ({int(code)}) after the call")
-                if recorder:
-                    recorder.record(begin, recorder.now())
+        try:
+            if message == WARM_UP:
+                call_unrecorded(call, int(channel.recv_bytes()), recorder)
+            else:
+                call_once(call, recorder)
                 after()
-            except Exception as error:
-                channel.send_bytes(failure(error))
-                continue
+        except Exception as error:
+            channel.send_bytes(failure(error))
+        else:
             channel.send_bytes(OK)
-            continue
-        operation = json.loads(message)["op"]
-        if operation not in operations:
-            return bool(operation == "release")
-        channel.send_bytes(json.dumps(operations[operation]()).encode())
 
 
 def restrict() -> None:
@@ -331,11 +334,24 @@ class Ear:
         return bool(self._poll.poll(None if timeout_s is None else max(0.0, timeout_s - limit) * 1e3))
 
 
-def warm_up(*, record: bool) -> Recorder | None:
-    """Pay for imports, the CUDA context and CUPTI before there is a job."""
+def announce(channel: Connection, stage: str) -> None:
+    """Say how far the start has come."""
+    channel.send_bytes(json.dumps({"stage": stage}).encode())
+
+
+def import_libraries(*, record: bool) -> None:
+    """The part of the start that needs no device."""
     # tvm_ffi imports torch where it can: seconds, and everything that a candidate's process must not hold.
     sys.modules["torch"] = None  # type: ignore[assignment]
     import tvm_ffi  # noqa: F401
+    from cuda.bindings import runtime  # noqa: F401
+
+    if record:
+        from cupti import cupti  # noqa: F401
+
+
+def warm_up(*, record: bool) -> Recorder | None:
+    """Pay for the CUDA context and CUPTI before there is a job."""
     from cuda.bindings import runtime as cudart
 
     check(cudart.cudaSetDevice(0))
@@ -362,8 +378,13 @@ def main() -> None:
     options = parser.parse_args()
     restrict()
     channel = Connection(options.fd) if options.fd is not None else Client(options.connect, "AF_UNIX")
-    recorder = warm_up(record=not options.under_tool)
-    channel.send_bytes(json.dumps({"ready": os.getpid()}).encode())
+    record = not options.under_tool
+    import_libraries(record=record)
+    announce(channel, "imported")
+    if channel.recv_bytes() != CONTEXT:
+        return
+    recorder = warm_up(record=record)
+    announce(channel, "ready")
     job = json.loads(channel.recv_bytes())
     if job.get("op") == "quit":
         return
@@ -373,8 +394,7 @@ def main() -> None:
         channel.send_bytes(failure(error))
         return
     channel.send_bytes(OK)
-    operations = {"collect": recorder.collect} if recorder else {}
-    serve_calls(channel, call, recorder, after=after, operations=operations)
+    serve_calls(channel, call, recorder, after=after, operations={"collect": recorder.collect} if recorder else {})
 
 
 if __name__ == "__main__":

@@ -104,7 +104,6 @@ class WorkloadState:
             for name, reference in draw.references.items()
         )
         intact = all(torch.equal(self.arena.tensors[name], tensor) for name, tensor in draw.tensors.items())
-        self.arena.note_guards()
         return CheckedCall(
             iteration=iteration, outputs=outputs, inputs_intact=intact, guards_intact=self.arena.guards_intact()
         )
@@ -139,7 +138,7 @@ def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, to
         ) from error
     values = returned if isinstance(returned, tuple | list) else (returned,)
     dtypes = case.dtypes()
-    found = [(tuple(value.shape), str(value.dtype).removeprefix("torch.")) for value in values]
+    found = [_shape_and_dtype(value) for value in values]
     expected = [(shape, dtypes[name]) for name, shape in case.output_shapes().items()]
     if found != expected:
         raise InfrastructureError(
@@ -147,6 +146,14 @@ def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, to
             f"the reference of definition {case.name}: expected outputs {expected}, found {found}; mend the definition",
         )
     return dict(zip(case.output_shapes(), values, strict=True))
+
+
+def _shape_and_dtype(value: object) -> tuple[tuple[int, ...], str]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), str(value.dtype).removeprefix("torch.")
+    return (), type(value).__name__
 
 
 class StateCache:

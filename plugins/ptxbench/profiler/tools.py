@@ -15,10 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
 from ptxbench.profiler.evaluation import failed
+from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.state import WorkloadState
-from ptxbench.profiler.worker import Worker, WorkerError, sandbox_command
+from ptxbench.profiler.worker import Worker, sandbox_command
 from ptxbench.records import (
     InstructionEvidence,
     RunStatus,
@@ -46,7 +48,7 @@ def find_tool(name: str) -> str | None:
     candidates += [str(path) for path in sorted(wheels.glob(f"*/bin/{name}"))]
     candidates += [str(path) for path in sorted(wheels.glob(f"*/compute-sanitizer/{name}"))]
     found = shutil.which(name)
-    return found or next((path for path in candidates if os.access(path, os.X_OK)), None)
+    return found or next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
 def tool_version(path: str) -> str:
@@ -75,7 +77,11 @@ def _under_tool(
     state: WorkloadState, job: dict[str, Any], worker: Worker, stop_early: Callable[[], bool] = lambda: False
 ) -> bool | None:
     """Load, stage, call, let the tool finish. True or False: whether the outputs passed. Raises WorkerError."""
-    worker.wait_ready(TOOL_START_TIMEOUT_S)
+    try:
+        worker.wait_ready(TOOL_START_TIMEOUT_S)
+    except InfrastructureError as error:
+        # Without the tool the same program starts: this is the tool's failure.
+        raise WorkerError(RunStatus.CRASHED, str(error)) from error
     worker.load(job, TOOL_CALL_TIMEOUT_S)
     state.arena.arm()
     draw = state.checked[0]
@@ -83,10 +89,8 @@ def _under_tool(
     _run_call(worker, stop_early)
     passed = not failed(state.compare(draw, -1))
     worker.notify("quit")
-    try:
-        worker.process.wait(TOOL_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise WorkerError(RunStatus.TIMEOUT, f"the tool did not end within {TOOL_END_TIMEOUT_S:.0f} s") from None
+    if worker.exit_code(TOOL_END_TIMEOUT_S) is None:
+        raise WorkerError(RunStatus.TIMEOUT, f"the tool did not end within {TOOL_END_TIMEOUT_S:.0f} s")
     return passed
 
 
@@ -150,7 +154,7 @@ def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> Saf
         worker.notify("quit")
         if fault.status is not RunStatus.TIMEOUT:
             # The tool writes its summary when the process it watches ends.
-            _wait_quietly(worker, FINDINGS_GRACE_S)
+            worker.exit_code(FINDINGS_GRACE_S)
     finally:
         parsed = sanitizer.parse(_read(report))
         worker.close()
@@ -162,7 +166,7 @@ def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> Saf
     elif not parsed.complete:
         status, message = ToolStatus.FAILED, parsed.remark or "the tool wrote no summary"
     else:
-        status, message = ToolStatus.OK, ""
+        status, message = ToolStatus.OK, parsed.remark
     return SafetyEvidence(
         tool=tool,
         status=status,
@@ -180,7 +184,11 @@ def _start(path: str, arguments: Callable[[Path], list[str]], *flags: str) -> tu
 
     folder = Path(tempfile.mkdtemp(prefix="ptxbench-tool-"))
     report = folder / "report"
-    worker = Worker(sandbox_command(*flags, prefix=[path, *arguments(report)]))
+    try:
+        worker = Worker(sandbox_command(*flags, prefix=[path, *arguments(report)]))
+    except InfrastructureError:
+        folder.rmdir()
+        raise
     worker.also_remove(folder)
     return worker, report
 
@@ -190,10 +198,3 @@ def _read(report: Path) -> str:
         return report.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _wait_quietly(worker: Worker, seconds: float) -> None:
-    try:
-        worker.process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return

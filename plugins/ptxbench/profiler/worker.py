@@ -6,7 +6,9 @@ The oracle talks to both in the same words, so that a candidate and its baseline
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
 import shutil
 import signal
@@ -15,35 +17,27 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
+from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, recording_of
 from ptxbench.records import RunStatus
 
 START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 5.0
+"""From the end of the channel to the end of the process."""
+REMOVE_TIMEOUT_S = 30.0
+_END_POLL_S = 0.002
 LOAD_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 10.0
 OUTPUT_TAIL_CHARS = 2_000
-SPARES = 3
-"""Warm sandboxes kept ready: enough for a burst of evaluations without a context starting up beside a timing."""
-
 SANDBOX_PROGRAM = Path(sandbox.__file__).resolve()
 _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 """What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
-
-
-class WorkerError(Exception):
-    """The bound kernel did not answer as it should. Blamed on the candidate unless the worker is trusted."""
-
-    def __init__(self, status: RunStatus, message: str, code: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
 
 
 class Command(NamedTuple):
@@ -60,6 +54,12 @@ def sandbox_command(*flags: str, prefix: Sequence[str] = ()) -> Command:
     return Command(argv, by_path=bool(prefix))
 
 
+def import_path() -> str:
+    """PYTHONPATH under which our own trusted processes find this package, installed or not."""
+    package_parent = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join(filter(None, (package_parent, os.environ.get("PYTHONPATH"))))
+
+
 def minimal_environment(folder: Path) -> dict[str, str]:
     """No secrets, no user settings: paths to the driver and a private temporary folder."""
     environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
@@ -72,60 +72,118 @@ def minimal_environment(folder: Path) -> dict[str, str]:
     }
 
 
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:  # most real-time signals have no name
+        return f"was ended by signal {-code}"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that its process may have filled with anything, as far as this user may."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        # Folders nested deeper than the interpreter recurses, or than descriptors reach.
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            command = ["rm", "-rf", "--", str(folder)]
+            subprocess.run(command, check=False, timeout=REMOVE_TIMEOUT_S, stderr=subprocess.DEVNULL)
+
+
 class Worker:
     """One process in its own session, with one channel. ``close()`` ends it and everything it started."""
 
     def __init__(self, command: Command, *, environment: dict[str, str] | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ptxbench-"))
-        self.folder.chmod(0o700)
-        self._folders = [self.folder]
-        self._output = self.folder / "output"
+        """Start it. Raises InfrastructureError("sandbox_failed") or ("disk_full")."""
+        self._folders: list[Path] = []
         self._listener: Listener | None = None
         self._channel: Connection | None = None
-        self._ear: sandbox.Ear | None = None
+        self._inbox: Inbox | None = None
+        self._output: BinaryIO | None = None
+        self._warming = False
         self._ready = False
-        arguments = list(command.argv)
-        passed: tuple[int, ...] = ()
-        if command.by_path:
-            path = str(self.folder / "channel")
-            self._listener = Listener(path, "AF_UNIX")
-            arguments += ["--connect", path]
-        else:
-            ours, theirs = socket.socketpair()
-            passed = (theirs.fileno(),)
-            arguments += ["--fd", str(theirs.fileno())]
-            self._connected(Connection(ours.detach()))
-        with self._output.open("wb") as output:
-            self.process = subprocess.Popen(
-                arguments,
+        self.deadline = math.inf
+        """On the monotonic clock: no answer is awaited beyond it, so that slow calls cannot add up without end."""
+        try:
+            # Readable by this user alone.
+            self.folder = Path(tempfile.mkdtemp(prefix="ptxbench-"))
+            self._folders.append(self.folder)
+            # Read back by descriptor: whatever the process puts in the file's place is never opened.
+            self._output = (self.folder / "output").open("w+b")
+            self.process = self._start(command, environment or minimal_environment(self.folder))
+        except OSError as error:
+            self._release()
+            raise InfrastructureError(
+                "disk_full" if error.errno == errno.ENOSPC else "sandbox_failed",
+                f"expected to start {command.argv[0]} as a worker in {tempfile.gettempdir()}, found: {error}; "
+                "check the program, the folder and this machine's limits on processes",
+            ) from error
+
+    def _start(self, command: Command, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        with contextlib.ExitStack() as stack:
+            theirs: list[int] = []
+            if command.by_path:
+                path = str(self.folder / "channel")
+                self._listener = Listener(path, "AF_UNIX")
+                where = ["--connect", path]
+            else:
+                ours, other = socket.socketpair()
+                theirs.append(stack.enter_context(other).fileno())
+                self._connected(Connection(ours.detach()))
+                where = ["--fd", str(theirs[0])]
+            return subprocess.Popen(
+                [*command.argv, *where],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=self._output,
                 stderr=subprocess.STDOUT,
                 cwd=self.folder,
-                env=environment or minimal_environment(self.folder),
-                pass_fds=passed,
+                env=environment,
+                pass_fds=theirs,
                 start_new_session=True,
             )
-        if not command.by_path:
-            theirs.close()
+
+    def warm(self) -> None:
+        """Ask for the CUDA context if the imports are done, without waiting. Raises as ``wait_ready`` does."""
+        if not self._warming and self._inbox is not None and self.answered(0.0):
+            self._ask_for_context(START_TIMEOUT_S)
+
+    @property
+    def warming(self) -> bool:
+        """Whether its context has been asked for, and may be being created."""
+        return self._warming
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait for imports and context. Raises InfrastructureError("sandbox_failed") with the process's last words."""
         if self._ready:
             return
-        try:
+        if not self._warming:
+            self._ask_for_context(timeout_s)
+        with self._starting():
+            expect_stage(self._receive(timeout_s), "ready")
+        self._ready = True
+
+    def _ask_for_context(self, timeout_s: float) -> None:
+        with self._starting():
             if self._listener is not None and self._channel is None:
                 self._connected(self._accept(timeout_s))
-            json.loads(self._receive(timeout_s))
+            expect_stage(self._receive(timeout_s), "imported")
+            self._send(sandbox.CONTEXT)
+        self._warming = True
+
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[None]:
+        try:
+            yield
         except WorkerError as fault:
             raise InfrastructureError(
                 "sandbox_failed", f"a worker process did not start: {fault}; its last words: {self.output_tail()!r}"
             ) from fault
-        self._ready = True
 
     def _connected(self, channel: Connection) -> None:
         self._channel = channel
-        self._ear = sandbox.Ear(channel.fileno())
+        self._inbox = Inbox(channel.fileno())
 
     def _accept(self, timeout_s: float) -> Connection:
         assert self._listener is not None
@@ -138,27 +196,42 @@ class Worker:
                 accepted, _ = listening.accept()
                 accepted.setblocking(True)
                 return Connection(accepted.detach())
-            if self.process.poll() is not None:
-                raise WorkerError(RunStatus.CRASHED, f"exited with {self.process.returncode} before connecting")
+            code = self.exit_code(0.0)
+            if code is not None:
+                raise WorkerError(RunStatus.CRASHED, f"the process {_ending(code)} before connecting")
         raise WorkerError(RunStatus.TIMEOUT, f"no connection within {timeout_s:.0f} s")
 
     def _receive(self, timeout_s: float) -> bytes:
-        assert self._channel is not None
+        assert self._inbox is not None
+        left_s = max(0.0, self.deadline - time.monotonic())
         try:
-            if not self.answered(timeout_s):
-                raise WorkerError(RunStatus.TIMEOUT, f"no answer within {timeout_s:.0f} s")
-            return self._channel.recv_bytes()
+            return self._inbox.receive(min(timeout_s, left_s))
+        except TimeoutError:
+            limit = f"within {timeout_s:g} s" if timeout_s <= left_s else "within the time for all calls"
+            raise WorkerError(RunStatus.TIMEOUT, f"no answer {limit}") from None
         except (EOFError, ConnectionError):
             raise self._crash() from None
 
     def _crash(self) -> WorkerError:
-        try:
-            code = self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            return WorkerError(RunStatus.CRASHED, "closed its channel but did not end")
-        if code < 0:
-            return WorkerError(RunStatus.CRASHED, f"the process was ended by {signal.Signals(-code).name}", code)
-        return WorkerError(RunStatus.CRASHED, f"the process exited with code {code} during a call", None)
+        code = self.exit_code(END_TIMEOUT_S)
+        if code is None:
+            return WorkerError(RunStatus.CRASHED, "the process closed its channel but did not end")
+        return WorkerError(RunStatus.CRASHED, f"the process {_ending(code)} during a call", code if code < 0 else None)
+
+    def exit_code(self, timeout_s: float) -> int | None:
+        """The exit code, negative for a signal, once the process ends within the time; else None.
+
+        The process is left unreaped until ``close()``: as long as it is, its group's number cannot be given to others.
+        """
+        deadline = time.monotonic() + timeout_s
+        while self.process.returncode is None:
+            ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            if ended is not None:
+                return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_END_POLL_S)
+        return self.process.returncode
 
     def _send(self, message: bytes) -> None:
         assert self._channel is not None
@@ -170,24 +243,38 @@ class Worker:
     def _expect_ok(self, timeout_s: float, failed: RunStatus) -> None:
         reply = self._receive(timeout_s)
         if reply != sandbox.OK:
-            text = json.loads(reply)
-            raise WorkerError(failed, str(text["error"]), text.get("code"))
+            raise failure_of(reply, failed)
+
+    def _expect_silence(self) -> None:
+        """Nothing may wait to be read before a request: a reply sent ahead would make an unfinished call look done."""
+        assert self._inbox is not None
+        if not self._inbox.waiting(0.0):
+            return
+        try:
+            self._inbox.receive(0.0)
+        except TimeoutError:
+            pass  # part of a message: said as well
+        except (EOFError, ConnectionError):
+            raise self._crash() from None
+        raise WorkerError(RunStatus.RUNTIME_ERROR, "the process answered without being asked")
 
     def load(self, job: dict[str, Any], timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Bind a kernel to the arena. Raises WorkerError."""
+        self._expect_silence()
         self._send(json.dumps(job).encode())
         self._expect_ok(timeout_s, RunStatus.LOAD_ERROR)
 
     def begin_call(self) -> int:
         """Ask for one call and return at once. Returns this process's clock in ns."""
+        self._expect_silence()
         begin = time.perf_counter_ns()
         self._send(sandbox.CALL)
         return begin
 
     def answered(self, timeout_s: float) -> bool:
         """Whether an answer, or the worker's end, can be read now or within the time."""
-        assert self._ear is not None
-        return self._ear.wait(timeout_s)
+        assert self._inbox is not None
+        return self._inbox.waiting(timeout_s)
 
     def finish_call(self, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Wait for the call that was begun. Raises WorkerError."""
@@ -201,28 +288,35 @@ class Worker:
 
     def warm_up(self, calls: int, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Calls that nobody times, in one hand-over. Raises WorkerError."""
+        self._expect_silence()
         self._send(sandbox.WARM_UP)
         self._send(str(calls).encode())
         self._expect_ok(timeout_s * calls, RunStatus.RUNTIME_ERROR)
 
-    def request(self, operation: str, timeout_s: float = CALL_TIMEOUT_S) -> dict[str, Any]:
-        """``collect``: what was recorded since the last collection. Raises WorkerError."""
+    def request(self, operation: str, timeout_s: float = CALL_TIMEOUT_S) -> bytes:
+        """The unread answer to ``collect`` or, of the trusted worker, ``publish``. Raises WorkerError."""
+        self._expect_silence()
         self._send(json.dumps({"op": operation}).encode())
-        answer: dict[str, Any] = json.loads(self._receive(timeout_s))
-        return answer
+        return self._receive(timeout_s)
+
+    def collect(self, calls: int) -> Recording:
+        """What was recorded since the last collection, which must be ``calls`` calls. Raises WorkerError."""
+        return recording_of(self.request("collect"), calls)
 
     def notify(self, operation: str, **fields: str) -> None:
         """Send a request that has no answer (``release``, ``forget``, ``quit``); a dead worker is no error."""
-        with contextlib.suppress(WorkerError):
-            self._send(json.dumps({"op": operation, **fields}).encode())
+        if self._channel is not None:
+            with contextlib.suppress(OSError):
+                self._channel.send_bytes(json.dumps({"op": operation, **fields}).encode())
 
     def output_tail(self) -> str:
         """The end of what the process printed, for quoting."""
-        with contextlib.suppress(OSError), self._output.open("rb") as output:
-            output.seek(0, os.SEEK_END)
-            output.seek(max(0, output.tell() - 4 * OUTPUT_TAIL_CHARS))
-            return output.read().decode("utf-8", "replace")[-OUTPUT_TAIL_CHARS:]
-        return ""
+        if self._output is None or self._output.closed:
+            return ""
+        # The process shares the file's position; reading at an offset leaves it alone.
+        size, most = os.fstat(self._output.fileno()).st_size, 4 * OUTPUT_TAIL_CHARS
+        text = os.pread(self._output.fileno(), most, max(0, size - most))
+        return text.decode("utf-8", "replace")[-OUTPUT_TAIL_CHARS:]
 
     def also_remove(self, folder: Path) -> None:
         """Remove this folder too when the worker closes."""
@@ -238,52 +332,11 @@ class Worker:
         """Kill the process group, wait for its end and remove the private folders. Idempotent."""
         self.kill()
         self.process.wait()
-        for end in (self._channel, self._listener):
+        self._release()
+
+    def _release(self) -> None:
+        for end in (self._channel, self._listener, self._output):
             if end is not None:
                 end.close()
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-class Spares:
-    """Warm sandboxes. ``replenish`` is called only where no timing can be disturbed by a context starting up."""
-
-    def __init__(self, size: int = SPARES) -> None:
-        self._size = size
-        self._waiting: deque[Worker] = deque()
-        self._retired: list[Worker] = []
-
-    def replenish(self) -> None:
-        """Start what is missing, without waiting for it."""
-        while len(self._waiting) < self._size:
-            self._waiting.append(Worker(sandbox_command()))
-
-    def settle(self) -> None:
-        """Wait until every started spare is ready and every retired one is gone: neither may disturb a timing."""
-        for spare in self._waiting:
-            spare.wait_ready()
-        self.reap()
-
-    def retire(self, worker: Worker) -> None:
-        """Kill a used sandbox now; its end, some 70 ms on the device, is waited for when somebody must know."""
-        worker.kill()
-        self._retired.append(worker)
-
-    def reap(self) -> None:
-        """Wait for the end of every retired sandbox."""
-        while self._retired:
-            self._retired.pop().close()
-
-    def take(self) -> Worker:
-        """A warm sandbox."""
-        if not self._waiting:
-            self.replenish()
-        worker = self._waiting.popleft()
-        worker.wait_ready()
-        return worker
-
-    def close(self) -> None:
-        """End all spares."""
-        self.reap()
-        while self._waiting:
-            self._waiting.popleft().close()
+            _remove(folder)

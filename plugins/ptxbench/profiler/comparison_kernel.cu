@@ -1,5 +1,5 @@
-// The oracle's own kernels. Compiled at run time per element type, with ELEMENT (its bits) and LOAD (bits to float)
-// defined; see oracle_kernels.py.
+// Compares an output with its reference. Compiled at run time per element type, with ELEMENT (its bits) and LOAD (bits
+// to float) defined; see comparison_kernel.py.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -74,11 +74,4 @@ extern "C" __global__ void compare(const ELEMENT* __restrict__ out, const ELEMEN
     // Non-negative floats order like their bit patterns.
     for (int i = 0; i < 2; ++i) atomicMax(reinterpret_cast<int*>(&maxima[i]), __float_as_int(largest[i]));
   }
-}
-
-// Counts words that differ from their canary: words[index[i]] != canary[i].
-extern "C" __global__ void count_changed(const u64* __restrict__ words, const u64* __restrict__ index,
-                                         const u64* __restrict__ canary, u64 count, u64* changed) {
-  const u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x;
-  if (i < count && words[index[i]] != canary[i]) atomicAdd(changed, 1ull);
 }

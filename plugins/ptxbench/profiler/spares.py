@@ -1,0 +1,75 @@
+"""Sandboxes kept ahead of the candidates that will run in them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.worker import Worker, sandbox_command
+
+SPARES = 3
+"""Enough for a burst of evaluations: each uses one, and the first of a workload another for an empty call."""
+
+
+class Spares:
+    """Sandboxes without a candidate yet, started ahead.
+
+    Starting one and its imports takes a processor only, so a used one is replaced at once. Its CUDA context is created
+    where no timing can be disturbed: when the oracle is idle, beside tools, or, at the latest, when it is taken.
+    """
+
+    def __init__(self, size: int = SPARES) -> None:
+        self._size = size
+        self._waiting: deque[Worker] = deque()
+        self._retired: list[Worker] = []
+
+    def replenish(self) -> None:
+        """Start what is missing, without waiting for it."""
+        while len(self._waiting) < self._size:
+            self._waiting.append(Worker(sandbox_command()))
+
+    def warm(self) -> None:
+        """Have contexts created where the imports are done, without waiting for them."""
+        for spare in tuple(self._waiting):
+            self._or_dropped(spare, spare.warm)
+
+    def settle(self) -> None:
+        """Wait until no context is being created and every retired sandbox is gone: either would disturb a timing."""
+        for spare in tuple(self._waiting):
+            if spare.warming:
+                self._or_dropped(spare, spare.wait_ready)
+        self.reap()
+
+    def retire(self, worker: Worker) -> None:
+        """Kill a used sandbox now; its end, some 70 ms on the device, is waited for when somebody must know."""
+        worker.kill()
+        self._retired.append(worker)
+
+    def reap(self) -> None:
+        """Wait for the end of every retired sandbox."""
+        while self._retired:
+            self._retired.pop().close()
+
+    def take(self) -> Worker:
+        """A sandbox with a context, the one that is ready soonest."""
+        self.replenish()
+        worker = next((spare for spare in self._waiting if spare.warming), self._waiting[0])
+        self._or_dropped(worker, worker.wait_ready)
+        self._waiting.remove(worker)
+        return worker
+
+    def _or_dropped(self, spare: Worker, step: Callable[[], None]) -> None:
+        """Take a step of a spare's start; one that fails is dropped, so that nobody meets its failure again."""
+        try:
+            step()
+        except InfrastructureError:
+            self._waiting.remove(spare)
+            spare.close()
+            raise
+
+    def close(self) -> None:
+        """End all spares."""
+        self.reap()
+        while self._waiting:
+            self._waiting.popleft().close()

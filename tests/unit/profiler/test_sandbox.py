@@ -1,0 +1,235 @@
+"""The parts of the candidate's process that need no device: assigning activities to calls, waiting, serving."""
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptxbench.profiler import sandbox
+from ptxbench.profiler.replies import recording_of
+from ptxbench.profiler.sandbox import STRAY_SLACK_NS, DeviceTensor, Ear, Recorder, serve_calls
+from ptxbench.profiler.worker import SANDBOX_PROGRAM
+
+KERNEL, COPY = 10, 1
+MS = 1_000_000
+
+
+def test_program_needs_nothing_of_ours_and_no_library_to_be_read() -> None:
+    program = f"import sys; sys.path.insert(0, {str(SANDBOX_PROGRAM.parent)!r}); import sandbox; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
+    assert not {name.partition(".")[0] for name in found.stdout.split()} & {"ptxbench", "torch", "cuda", "pydantic"}
+
+
+class Cupti:
+    """Stands in for CUPTI: activities are fed by hand and delivered at a flush."""
+
+    def __init__(self) -> None:
+        self.ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=KERNEL, MEMCPY=COPY, MEMCPY2=22, MEMSET=2)
+        self.enabled: list[int] = []
+        self.activity_enable = self.enabled.append
+        self.waiting: list[Any] = []
+
+    def activity_register_callbacks(self, _: object, completed: Callable[[list[Any]], None]) -> None:
+        self.completed = completed
+
+    def activity_flush_all(self, _: int) -> None:
+        delivered, self.waiting = self.waiting, []
+        self.completed(delivered)
+
+    def ran(self, start: int, end: int, name: str | None = None, grid: int = 1) -> None:
+        activity = {"kind": KERNEL if name else COPY, "start": start, "end": end, "name": name}
+        activity |= {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1}
+        activity |= {"dynamic_shared_memory": 0, "registers_per_thread": 32}
+        self.waiting.append(SimpleNamespace(**activity))
+
+
+def install_cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
+    stand_in = Cupti()
+    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=stand_in))
+    return stand_in
+
+
+@pytest.fixture
+def cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
+    return install_cupti(monkeypatch)
+
+
+def test_span_is_from_the_first_start_to_the_last_end(cupti: Cupti) -> None:
+    recorder = Recorder()
+    recorder.record(10 * MS, 12 * MS)
+    # Delivered out of order; one runs beside the other and ends before it.
+    cupti.ran(10 * MS + 500, 11 * MS, "_Z1bv")
+    cupti.ran(10 * MS + 100, 10 * MS + 300)
+    cupti.ran(10 * MS + 600, 10 * MS + 700, "_Z1av")
+    found = recorder.collect()
+    assert (found["spans"], found["activities"], found["stray"]) == ([MS - 100], [3], 0)
+    assert set(cupti.enabled) == {KERNEL, COPY, 22, 2}
+
+
+def test_activities_belong_to_the_call_in_which_they_started(cupti: Cupti) -> None:
+    recorder = Recorder()
+    for index in range(3):
+        recorder.record(index * MS, index * MS + MS // 2)
+    cupti.ran(2 * MS + 10, 2 * MS + 40, "_Z1av", grid=7)
+    cupti.ran(0, 70, "_Z1av", grid=7)
+    found = recorder.collect()
+    assert (found["spans"], found["activities"]) == ([70, 0, 30], [1, 0, 1])
+    assert found["launches"] == [["_Z1av", (7, 1, 1), (128, 1, 1), 0, 32, 2 / 3]]
+
+
+def test_work_outside_every_call_is_stray(cupti: Cupti) -> None:
+    recorder = Recorder()
+    recorder.record(MS, 2 * MS)
+    cupti.ran(MS - STRAY_SLACK_NS - 1, MS, "_Z1av")
+    cupti.ran(MS - STRAY_SLACK_NS, MS - 10, "_Z1av")
+    cupti.ran(2 * MS + STRAY_SLACK_NS, 2 * MS + STRAY_SLACK_NS + 5, "_Z1av")
+    cupti.ran(2 * MS + STRAY_SLACK_NS + 1, 3 * MS, "_Z1av")
+    found = recorder.collect()
+    assert (found["stray"], found["activities"]) == (2, [2])
+
+
+def test_collection_begins_anew(cupti: Cupti) -> None:
+    recorder = Recorder()
+    recorder.record(MS, 2 * MS)
+    cupti.ran(MS, MS + 5, "_Z1av")
+    recorder.collect()
+    assert recorder.collect() == {"spans": [], "activities": [], "stray": 0, "launches": []}
+
+
+CALLS = st.lists(st.tuples(st.integers(1, 5 * MS), st.integers(0, MS)), max_size=5)
+
+
+@given(CALLS, st.lists(st.tuples(st.integers(0, 20 * MS), st.integers(0, MS), st.booleans()), max_size=12))
+def test_honest_recordings_are_accepted_and_lose_nothing(
+    calls: list[tuple[int, int]], activities: list[tuple[int, int, bool]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in = install_cupti(patch)
+        recorder = Recorder()
+        clock = 0
+        for gap, length in calls:
+            recorder.record(clock + gap, clock + gap + length)
+            clock += gap + length
+        for start, length, is_kernel in activities:
+            stand_in.ran(start, start + length, "_Z1av" if is_kernel else None)
+        recording = recording_of(json.dumps(recorder.collect()).encode(), len(calls))
+    assert sum(recording.activities) + recording.stray == len(activities)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides"), [([], []), ([5], [1]), ([2, 3, 4], [12, 4, 1]), ([1, 8192, 5120], [41_943_040, 5120, 1])]
+)
+def test_tensor_is_contiguous_on_the_device(shape: list[int], strides: list[int]) -> None:
+    tensor = DeviceTensor(0x7F0000001000, shape, "bfloat16")
+    view = tensor._managed.tensor
+    assert (view.data, view.ndim, view.byte_offset) == (0x7F0000001000, len(shape), 0)
+    assert (list(view.shape[: len(shape)]), list(view.strides[: len(shape)])) == (shape, strides)
+    assert (view.dtype.code, view.dtype.bits, view.dtype.lanes) == (4, 16, 1)
+    assert tensor.__dlpack_device__() == (2, 0)
+    is_valid = ctypes.pythonapi.PyCapsule_IsValid
+    is_valid.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    assert is_valid(tensor.__dlpack__(stream=None), b"dltensor") == 1
+
+
+@pytest.mark.parametrize("spin_s", [0.0, 0.05])
+def test_ear_hears_within_the_time(spin_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    reading, writing = os.pipe()
+    ear = Ear(reading, spin_s)
+    begin = time.monotonic()
+    assert not ear.wait(0.1)
+    assert time.monotonic() - begin >= 0.09
+    threading.Timer(0.02, os.write, (writing, b"x")).start()
+    assert ear.wait(5)
+    assert os.read(reading, 1) == b"x"
+    os.close(writing)
+    assert ear.wait()
+    os.close(reading)
+
+
+def test_ear_does_not_spin_on_few_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert Ear(0)._spin_s == 0.0
+
+
+class Served:
+    """``serve_calls`` in a thread, over CUDA calls that succeed until ``code`` says otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.code = self.calls = self.after = 0
+        self.fails = False
+        self.returned: bool | None = None
+        result = type("Result", (int,), {"name": "cudaErrorIllegalAddress"})
+        runtime = SimpleNamespace(cudaDeviceSynchronize=lambda: (result(self.code),))
+        monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(runtime=runtime))
+        ours, theirs = socket.socketpair()
+        self.channel = Connection(ours.detach())
+        self._thread = threading.Thread(target=self._serve, args=(Connection(theirs.detach()),))
+        self._thread.start()
+
+    def _serve(self, channel: Connection) -> None:
+        def call() -> None:
+            self.calls += 1
+            if self.fails:
+                raise ValueError("refused")
+
+        def after() -> None:
+            self.after += 1
+
+        with channel:
+            self.returned = serve_calls(channel, call, None, after=after, operations={"collect": lambda: {"spans": []}})
+
+    def ask(self, *messages: bytes) -> bytes:
+        for message in messages:
+            self.channel.send_bytes(message)
+        return self.channel.recv_bytes()
+
+    def quit(self, operation: str) -> None:
+        self.channel.send_bytes(json.dumps({"op": operation}).encode())
+        self._thread.join(5)
+        self.channel.close()
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    served = Served(monkeypatch)
+    yield served
+    if not served.channel.closed:
+        served.quit("quit")
+
+
+def test_calls_are_served(served: Served) -> None:
+    assert served.ask(sandbox.CALL) == sandbox.OK
+    assert served.ask(sandbox.WARM_UP, b"3") == sandbox.OK
+    assert (served.calls, served.after) == (4, 1)
+    assert json.loads(served.ask(b'{"op": "collect"}')) == {"spans": []}
+
+
+def test_failures_are_answered_and_serving_goes_on(served: Served) -> None:
+    served.code = 700
+    answer = json.loads(served.ask(sandbox.CALL))
+    assert answer == {"error": "RuntimeError: cudaErrorIllegalAddress (700) after the call", "code": 700}
+    assert json.loads(served.ask(sandbox.WARM_UP, b"2"))["code"] == 700
+    served.code, served.fails = 0, True
+    assert json.loads(served.ask(sandbox.CALL)) == {"error": "ValueError: refused", "code": 0}
+    served.fails = False
+    assert served.ask(sandbox.CALL) == sandbox.OK
+    assert served.after == 1
+
+
+@pytest.mark.parametrize(("operation", "lives_on"), [("quit", False), ("release", True)])
+def test_last_request(served: Served, operation: str, lives_on: bool) -> None:
+    served.quit(operation)
+    assert served.returned is lives_on

@@ -1,0 +1,111 @@
+"""Sandboxes that are started ahead, with a stand-in for the program that needs a device."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import spares as module
+from ptxbench.profiler.spares import Spares
+from ptxbench.profiler.worker import Command
+from tests.unit.profiler.stand_in import CONNECT, HONEST, IMPORTED, LOADED, READY, is_alive, write_program
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What spares run in place of the sandbox's program; an honest one at first."""
+    path = write_program(tmp_path, CONNECT + READY + LOADED + HONEST)
+    monkeypatch.setattr(module, "sandbox_command", lambda: Command([sys.executable, str(path)]))
+    return path
+
+
+def warm_all(spares: Spares) -> None:
+    """Rest as the oracle does, until every spare has been asked for its context."""
+    deadline = time.monotonic() + 20
+    while not all(worker.warming for worker in spares._waiting):
+        assert time.monotonic() < deadline
+        spares.warm()
+        time.sleep(0.01)
+
+
+def test_spares_are_ready_when_taken_and_gone_when_closed(program: Path) -> None:
+    spares = Spares(2)
+    spares.replenish()
+    warm_all(spares)
+    spares.settle()
+    taken = [spares.take() for _ in range(3)]
+    pids = [worker.process.pid for worker in taken]
+    assert len(set(pids)) == 3
+    for worker in taken:
+        worker.load({})
+        spares.retire(worker)
+    spares.settle()
+    assert not any(is_alive(pid) for pid in pids)
+    assert not taken[0].folder.exists()
+    last = spares.take()
+    spares.retire(last)
+    spares.close()
+    assert not is_alive(last.process.pid)
+
+
+def test_contexts_are_only_created_when_asked_for(program: Path) -> None:
+    spares = Spares(2)
+    spares.replenish()
+    spares.settle()
+    assert not any(worker.warming for worker in spares._waiting)
+    taken = spares.take()
+    assert taken.warming
+    assert not any(worker.warming for worker in spares._waiting)
+    taken.close()
+    spares.close()
+
+
+def test_settling_waits_for_contexts_that_are_under_way(program: Path) -> None:
+    slow = READY.replace(IMPORTED, f"{IMPORTED}time.sleep(0.3)\n")
+    program.write_text(program.read_text().replace(READY, slow))
+    spares = Spares(1)
+    spares.replenish()
+    warm_all(spares)
+    (spare,) = spares._waiting
+    assert not spare.answered(0)
+    spares.settle()
+    assert spare._ready
+    spares.close()
+
+
+def test_failure_while_settling_drops_the_spare(program: Path) -> None:
+    program.write_text(program.read_text().replace(IMPORTED, f"{IMPORTED}sys.exit('no context')\n"))
+    spares = Spares(1)
+    spares.replenish()
+    warm_all(spares)
+    with pytest.raises(InfrastructureError, match="no context"):
+        spares.settle()
+    assert not spares._waiting
+
+
+def test_the_warm_spare_is_taken_first(program: Path) -> None:
+    spares = Spares(2)
+    spares.replenish()
+    warm = spares._waiting[1]
+    warm.wait_ready()
+    assert spares.take() is warm
+    warm.close()
+    spares.close()
+
+
+def test_spare_that_cannot_start_is_met_once(program: Path) -> None:
+    honest = program.read_text()
+    program.write_text("raise SystemExit('no driver')\n")
+    spares = Spares(1)
+    for _ in range(2):
+        with pytest.raises(InfrastructureError, match="no driver"):
+            spares.take()
+    program.write_text(honest)
+    worker = spares.take()
+    worker.load({})
+    worker.close()
+    spares.close()

@@ -1,0 +1,245 @@
+"""Finding the tools, and what becomes of their reports; a stand-in tool takes the place of tool and sandbox."""
+
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ptxbench.profiler import tools
+from ptxbench.profiler.tools import count_instructions, find_tool, tool_version
+from ptxbench.records import CheckedCall, InstructionEvidence, SafetyEvidence, ToolStatus
+from tests.unit.factories import make_call, suite_case
+from tests.unit.profiler.samples import TOOLS
+from tests.unit.profiler.stand_in import CONNECT, LOADED, OPENING, READY
+
+SERVING = CONNECT + READY + LOADED
+WRITE = f"""
+def write(name):
+    report = sys.argv[sys.argv.index("--log-file") + 1]
+    text = open({str(TOOLS)!r} + "/" + name).read()
+    open(report, "w").write(text)
+"""
+ANSWER = 'hear()\nsay(b"o")\nhear()\n'
+"""One call, then ``quit``."""
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose PATH and wheels are empty folders and whose CUDA_HOME is not set."""
+    (tmp_path / "path").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path / "site"))
+    return tmp_path
+
+
+NAME = "ptxbench-test-tool"
+"""Nothing of this name is installed anywhere."""
+
+
+def test_tool_that_is_nowhere(bare: Path) -> None:
+    assert find_tool(NAME) is None
+
+
+def test_places_are_searched_in_order(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(bare / "home"))
+    monkeypatch.setenv("CUDA_PATH", str(bare / "cuda"))
+    places = [
+        bare / "site/nvidia/cu13/compute-sanitizer" / NAME,
+        bare / "site/nvidia/cu13/bin" / NAME,
+        bare / "cuda/bin" / NAME,
+        bare / "home/compute-sanitizer" / NAME,
+        bare / "home/bin" / NAME,
+        bare / "path" / NAME,
+    ]
+    for place in places:
+        executable(place, "#!/bin/sh\n")
+        assert find_tool(NAME) == str(place)
+
+
+def test_what_cannot_be_executed_is_no_tool(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(bare))
+    (bare / "bin" / NAME).mkdir(parents=True)
+    assert find_tool(NAME) is None
+    executable(bare / "compute-sanitizer" / NAME, "#!/bin/sh\n")
+    assert find_tool(NAME) == str(bare / "compute-sanitizer" / NAME)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        (
+            "NVIDIA (R) Nsight Compute Command Line Profiler\nCopyright (c) 2018-2025 NVIDIA Corporation\n"
+            "Version 2025.3.1.0 (build 36398880) (public-release)",
+            "2025.3.1.0 (build 36398880) (public-release)",
+        ),
+        ("Version 2025.3.1", "2025.3.1"),
+        ("no idea", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_version(said: str, version: str, tmp_path: Path) -> None:
+    assert tool_version(str(executable(tmp_path / NAME, f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n"))) == version
+
+
+def test_version_of_nothing(tmp_path: Path) -> None:
+    assert tool_version(str(tmp_path / "absent")) == "unknown"
+
+
+class StagedState:
+    """A workload state without a device: it only notes what is asked of it."""
+
+    def __init__(self, outcome: CheckedCall) -> None:
+        self.case = suite_case()
+        self.checked = ["draw"]
+        self.steps: list[str] = []
+        self.arena = SimpleNamespace(arm=lambda: self.steps.append("arm"))
+        self._outcome = outcome
+
+    def stage(self, _: object) -> None:
+        self.steps.append("stage")
+
+    def compare(self, _: object, iteration: int) -> CheckedCall:
+        self.steps.append(f"compare {iteration}")
+        return self._outcome
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes a program the only tool there is; its temporary folders must be gone with the test."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(tools, "tool_version", lambda path: "2025.3.1")
+    monkeypatch.setattr(tools, "_POLL_S", 0.02)
+
+    def install_program(body: str) -> None:
+        path = executable(tmp_path / "tool", f"#!{sys.executable}\n{OPENING}{WRITE}{body}")
+        monkeypatch.setattr(tools, "find_tool", lambda name: str(path))
+
+    return install_program
+
+
+Install = Callable[[str], None]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Any:
+    yield
+    scratch = tmp_path / "scratch"
+    assert not scratch.exists() or list(scratch.iterdir()) == []
+
+
+def sanitize(tool: Any = "memcheck") -> SafetyEvidence:
+    return tools.sanitize(StagedState(make_call()), {}, tool)  # type: ignore[arg-type]
+
+
+def count(outcome: CheckedCall | None = None) -> InstructionEvidence:
+    return count_instructions(StagedState(outcome or make_call()), {})  # type: ignore[arg-type]
+
+
+def test_missing_tools_are_unavailable_and_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "find_tool", lambda name: None)
+    instructions, safety = count(), sanitize("racecheck")
+    assert instructions.status is safety.status is ToolStatus.UNAVAILABLE
+    assert "Nsight Compute (ncu) was not found" in instructions.message
+    assert "compute-sanitizer was not found" in safety.message
+    assert safety.tool == "racecheck"
+
+
+def test_clean_run(install: Install) -> None:
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    safety = sanitize()
+    assert (safety.status, safety.findings, safety.message) == (ToolStatus.OK, (), "")
+    assert (safety.version, safety.axes) == ("2025.3.1", suite_case().workload.axes)
+
+
+def test_one_call_on_staged_inputs(install: Install) -> None:
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    state = StagedState(make_call())
+    tools.sanitize(state, {}, "memcheck")  # type: ignore[arg-type]
+    assert state.steps == ["arm", "stage", "compare -1"]
+
+
+def test_findings_of_a_call_that_failed(install: Install) -> None:
+    install(f"""{SERVING}hear(); say(b'{{"error": "illegal", "code": 719}}'); hear(); write('memcheck_write.txt')\n""")
+    safety = sanitize()
+    assert (safety.status, safety.finding_count, safety.message) == (ToolStatus.OK, 2, "")
+    assert safety.findings[0].kernel.startswith("write_past_end")
+
+
+def test_call_is_ended_soon_after_its_first_finding(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "FINDINGS_GRACE_S", 0.1)
+    install(f"{SERVING}hear(); write('initcheck_read.txt'); time.sleep(60)\n")
+    safety = sanitize("initcheck")
+    assert (safety.status, safety.finding_count) == (ToolStatus.OK, 239_201)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f"{SERVING}hear(); os.kill(os.getpid(), signal.SIGSEGV)\n", "ended by SIGSEGV during a call"),
+        (f"{SERVING}hear(); write('not_started.txt'); os._exit(1)\n", "code 1 during a call; Error: Target"),
+        (f"{SERVING}{ANSWER}", "the tool wrote no summary"),
+        (f"{SERVING}{ANSWER}write('internal_error.txt')\n", "Internal Sanitizer Error"),
+        (f"{SERVING}{ANSWER}write('not_supported.txt')\n", "Device not supported"),
+        ("write('not_supported.txt'); print('bye', flush=True); sys.exit(1)\n", "bye"),
+        (f'{CONNECT}{READY}hear(); say(b\'{{"error": "no such symbol"}}\')\n', "no such symbol"),
+    ],
+)
+def test_run_that_says_nothing_is_failed_with_a_reason(body: str, words: str, install: Install) -> None:
+    install(body)
+    safety = sanitize()
+    assert (safety.status, safety.findings) == (ToolStatus.FAILED, ())
+    assert words in safety.message
+
+
+@pytest.mark.parametrize("body", [f"{SERVING}hear(); time.sleep(60)\n", f"{SERVING}{ANSWER}time.sleep(60)\n"])
+def test_run_that_takes_too_long_is_a_timeout(body: str, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "TOOL_CALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(tools, "TOOL_END_TIMEOUT_S", 0.3)
+    install(body)
+    assert sanitize().status is ToolStatus.TIMEOUT
+    instructions = count()
+    assert instructions.status is ToolStatus.TIMEOUT
+    assert "within 0 s" in instructions.message
+
+
+@pytest.mark.parametrize(("outcome", "passed"), [(make_call(), True), (make_call(inputs_intact=False), False)])
+def test_counts_and_whether_the_outputs_passed(outcome: CheckedCall, passed: bool, install: Install) -> None:
+    install(f"{SERVING}{ANSWER}write('ncu_two_kernels.csv')\n")
+    instructions = count(outcome)
+    assert (instructions.status, instructions.tool) == (ToolStatus.OK, "ncu 2025.3.1")
+    assert instructions.outputs_match is passed
+    assert len(instructions.kernels) == 2
+    assert any(found.opcode.startswith("HGMMA") for found in instructions.counts)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (f"{SERVING}{ANSWER}write('ncu_no_permission.csv')\n", "NVreg_RestrictProfilingToAdminUsers=0"),
+        (f"{SERVING}{ANSWER}", "the report holds no instruction lines"),
+        ("write('ncu_no_permission.csv'); sys.exit(1)\n", "ERR_NVGPUCTRPERM"),
+        ("print('cannot start', flush=True); sys.exit(1)\n", "cannot start"),
+        (f"{SERVING}hear(); os._exit(9)\n", "exited with code 9 during a call"),
+    ],
+)
+def test_no_counts_is_failed_with_a_reason(body: str, words: str, install: Install) -> None:
+    install(body)
+    instructions = count()
+    assert (instructions.status, instructions.counts, instructions.outputs_match) == (ToolStatus.FAILED, (), None)
+    assert words in instructions.message
