@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -116,6 +115,18 @@ def test_a_kernel_is_built_and_inspected(built: Built, tools: Tools):
     assert build.toolchain.nvcc == tools.compiler.version
     assert "-O3" in build.toolchain.flags
     assert build.toolchain.flags[-2:] == ("-gencode", HOPPER.gencode)
+
+
+def test_the_object_loads_where_its_libraries_are(built: Built, tools: Tools):
+    # The stand-in for libcuda takes the driver's place, which this test does not need.
+    assert built.so_path is not None
+    (stub,) = (built.so_path.parents[3] / "artefacts").iterdir()
+    (stub / "libcuda.so.1").unlink(missing_ok=True)
+    (stub / "libcuda.so.1").symlink_to("libcuda.so")
+    script = f"import ctypes; ctypes.CDLL({str(built.so_path)!r}).__tvm_ffi_run"
+    libraries = os.pathsep.join([str(stub), str(tools.tvm_ffi.library_dir)])
+    environ = os.environ | {"LD_LIBRARY_PATH": libraries, "LD_BIND_NOW": "1"}
+    subprocess.run([sys.executable, "-c", script], env=environ, check=True)
 
 
 def test_the_record_names_no_path_of_this_machine(built: Built, tools: Tools):
@@ -496,7 +507,7 @@ extern "C" __global__ void cudnnStyleKernel(float* x) {
 static void* encoder() {
   void* f = nullptr;
   cudaDriverEntryPointQueryResult status;
-  cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &status);
+  cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, 12000, cudaEnableDefault, &status);
   cublas_like::cudnnStyleKernel<<<1, 1>>>(static_cast<float*>(f));
   return f;
 }
@@ -510,6 +521,4 @@ void* keep = encoder();
 
 def test_nothing_is_left_in_the_work_folder(toolchain: Toolchain, built: Built):
     assert built.so_path is not None
-    cache = built.so_path.parents[3]
-    assert list((cache / "work").iterdir()) == []
-    assert shutil.disk_usage(cache).free > 0
+    assert list((built.so_path.parents[3] / "work").iterdir()) == []

@@ -1,0 +1,158 @@
+"""One compilation of one candidate in a private folder: preprocess, screen, compile, assemble, link, screen again."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.records.build import Cubin, Finding, KernelResources
+from ptxbench.toolchain import faults, headers
+from ptxbench.toolchain.discovery import Tools
+from ptxbench.toolchain.elf import Elf
+from ptxbench.toolchain.plan import MODULE_ID, OBJECT_NAME
+from ptxbench.toolchain.preprocessing import MISSING_DIR, preprocess
+from ptxbench.toolchain.resources import parse_resources
+from ptxbench.toolchain.sass import describe_cubin, function_names
+from ptxbench.toolchain.screen import HeaderFolders, screen_object, screen_shared_object
+from ptxbench.toolchain.steps import FRONT_END_STEPS, StepError, Steps
+from ptxbench.toolchain.translation import SOURCE_NAME
+
+SHARED_OBJECT_NAME = "kernel.so"
+EXPORT_PREFIX = "__tvm_ffi_"
+"""What TVM-FFI puts before the name of an exported function."""
+
+_EXPORTS_NAME = "exports.map"
+_EXPORTS = "{ global: " + EXPORT_PREFIX + "*; local: *; };\n"
+
+
+class Compilation(NamedTuple):
+    """What one attempt gave. ``shared_object`` is None unless everything succeeded."""
+
+    findings: tuple[Finding, ...] = ()
+    log: str = ""
+    failed_step: str = ""
+    timed_out: bool = False
+    limited: bool = False
+    """A limit of time, memory or file size ended it: true of this machine and moment only."""
+    shared_object: Path | None = None
+    so_sha256: str | None = None
+    cubins: tuple[Cubin, ...] = ()
+    resources: tuple[KernelResources, ...] = ()
+
+    @property
+    def rejected_by_front_end(self) -> bool:
+        """Whether the language's front end rejected the source, so that other headers could change the outcome."""
+        return self.failed_step in FRONT_END_STEPS and not self.limited
+
+
+class Compiler:
+    """Compiles a source in the folder of ``steps``, whose plan was made for the same headers."""
+
+    def __init__(self, tools: Tools, stub_dir: Path, steps: Steps) -> None:
+        self._tools = tools
+        self._stub_dir = stub_dir
+        self._steps = steps
+        self._folder = steps.folder
+
+    def compile(self, source: str, entry_symbol: str) -> Compilation:
+        """Compiles and inspects ``source``. Raises InfrastructureError for what is not the candidate's fault."""
+        self._prepare(source)
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                return self._compile(pool, source, entry_symbol)
+            except StepError as failure:
+                return self._failed(failure)
+            finally:
+                # Whatever ends the compilation ends its processes, or leaving the pool would wait for them.
+                self._steps.session.cancel()
+
+    def _prepare(self, source: str) -> None:
+        (self._folder / SOURCE_NAME).write_bytes(source.encode("utf-8", "surrogatepass"))
+        (self._folder / self._steps.plan.module_id_file).write_text(MODULE_ID)
+        (self._folder / _EXPORTS_NAME).write_text(_EXPORTS)
+        headers.link_headers(self._folder, self._tools.tvm_ffi.include_dir)
+
+    def _compile(self, pool: ThreadPoolExecutor, source: str, entry_symbol: str) -> Compilation:
+        steps = self._steps
+        findings = preprocess(steps, pool, source, self._header_folders())
+        if findings:
+            return Compilation(findings=findings)
+        host, device = pool.submit(steps.run, "host_front"), pool.submit(steps.run_device)
+        # The host's errors come first, as from nvcc; a source that is wrong for both is reported once.
+        host.result()
+        device.result()
+        disassembly = pool.submit(self._disassemble)
+        steps.run("host_compile")
+        findings = screen_object((self._folder / OBJECT_NAME).read_bytes())
+        if findings:
+            return Compilation(findings=findings)
+        steps.run("link", self._link_command())
+        return self._finish(entry_symbol, disassembly)
+
+    def _header_folders(self) -> HeaderFolders:
+        tools = self._tools
+        ours = (Path(MISSING_DIR), headers.LIGHT_DIR, tools.tvm_ffi.include_dir)
+        return HeaderFolders(self._folder, (*ours, *self._steps.plan.include_dirs, *tools.host.include_dirs))
+
+    def _disassemble(self) -> str | None:
+        """Device code as text; None when there is no disassembler or nothing to read."""
+        disassembler, cubin = self._tools.disassembler, self._steps.product("assemble")
+        if disassembler is None or not function_names(cubin.read_bytes()):
+            return None
+        result = self._steps.attempt("disassemble", (str(disassembler.path), "-c", cubin.name))
+        if not result.ok and self._steps.session.timed_out_tool is None:
+            said = result.output.strip()[:300]
+            raise InfrastructureError(
+                "compiler_crashed",
+                f"expected nvdisasm {disassembler.version} to read what ptxas wrote; it said: {said}",
+            )
+        if not result.ok:
+            raise StepError("disassemble", result)
+        return result.output
+
+    def _link_command(self) -> tuple[str, ...]:
+        tools = self._tools
+        return (
+            *(str(tools.host.path), "-shared", OBJECT_NAME, "-o", SHARED_OBJECT_NAME),
+            # Only the entry is visible, so that no candidate interposes on the process that loads it; and what is
+            # undefined is a compile error, not a surprise at load time.
+            *(f"-Wl,--version-script={_EXPORTS_NAME}", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--as-needed"),
+            *(f"-L{folder}" for folder in (self._stub_dir, tools.compiler.library_dir, tools.tvm_ffi.library_dir)),
+            *("-lcuda", "-ltvm_ffi", "-lcudart_static", "-ldl", "-lrt", "-lpthread"),
+        )
+
+    def _finish(self, entry_symbol: str, disassembly: Future[str | None]) -> Compilation:
+        path = self._folder / SHARED_OBJECT_NAME
+        content, image = path.read_bytes(), self._steps.product("assemble").read_bytes()
+        findings = screen_shared_object(content, image)
+        if findings:
+            return Compilation(findings=findings)
+        exported = {symbol.name for symbol in Elf(content).symbols(".dynsym") if symbol.defined}
+        if EXPORT_PREFIX + entry_symbol not in exported:
+            advice = f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({entry_symbol}, FUNCTION);"
+            message = f"{SOURCE_NAME} exports no function named {entry_symbol}: end it with {advice}\n"
+            return Compilation(log=self._steps.log() + message, failed_step="link")
+        text = disassembly.result()
+        return Compilation(
+            log=self._steps.log(),
+            shared_object=path,
+            so_sha256=hashlib.sha256(content).hexdigest(),
+            cubins=(describe_cubin(image, self._steps.plan.device_arch, text),) if function_names(image) else (),
+            resources=parse_resources(self._steps.outputs.get("assemble", "")),
+        )
+
+    def _failed(self, failure: StepError) -> Compilation:
+        session, result = self._steps.session, failure.result
+        log = self._steps.log()
+        if session.timed_out_tool is not None:
+            limit = f"compilation stopped after {session.limits.seconds:.0f} s, its time limit"
+            log = f"{log}{limit}, while {session.timed_out_tool} ran\n"
+            return Compilation(log=log, failed_step=failure.step, timed_out=True, limited=True)
+        exceeded = faults.limit_note(result)
+        if exceeded is not None:
+            return Compilation(log=f"{log}{exceeded}\n", failed_step=failure.step, limited=True)
+        faults.raise_if_infrastructure(result, self._folder)
+        return Compilation(log=log, failed_step=failure.step)
