@@ -15,7 +15,7 @@ class InfrastructureError(PtxBenchError):
     """The machinery failed, through no fault of the candidate. ``kind`` is stable and machine-readable.
 
     Kinds: ``no_device``, ``device_mismatch``, ``out_of_device_memory``, ``oracle_died``, ``oracle_timeout``,
-    ``sandbox_failed``, ``reference_failed``, ``baseline_unavailable``, ``baseline_drift``, ``compiler_missing``, ``compiler_crashed``,
+    ``sandbox_failed``, ``reference_failed``, ``baseline_unavailable``, ``compiler_missing``, ``compiler_crashed``,
     ``disk_full``, ``busy_device``.
     """
 

@@ -11,8 +11,8 @@ import pytest
 
 from ptxbench.agent.evaluation import Evaluator
 from ptxbench.models import Proposal
-from ptxbench.profiler.evaluation import DRIFT_WARMUP
 from ptxbench.profiler.local import LocalProfiler
+from ptxbench.profiler.qualification import DRIFT_WARMUP
 from ptxbench.records import Candidate, Evidence
 from ptxbench.toolchain import Toolchain
 from tests.gpu.conftest import ROOT

@@ -25,6 +25,16 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether two contiguous tensors of equal shape and dtype hold the same bytes. Synchronizes."""
+    import torch
+
+    nbytes = first.numel() * first.element_size()
+    # Whole words where possible: comparing element by element writes one byte per two of BF16.
+    word = torch.int64 if nbytes % 8 == 0 else torch.uint8
+    return bool(torch.equal(first.reshape(-1).view(word), second.reshape(-1).view(word)))
+
+
 def compare_output(
     name: str, output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float
 ) -> OutputComparison:

@@ -1,112 +1,25 @@
-"""The measuring procedure of PROTOCOL 4.4 and 4.5, the same for candidates and baselines.
-
-Before every call, timed or not, the oracle writes other inputs to the same addresses and poisons the outputs; that
-also leaves L2 cold. Timed iterations are checked calls as well: some, chosen secretly, are compared in full.
-"""
+"""One evaluation of a candidate: trials in a sandbox, the library beside it."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler.baselines import library_version
-from ptxbench.profiler.replies import Recording, WorkerError
+from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
+from ptxbench.profiler.qualification import Baselines
+from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import (
-    BaselineMeasurement,
-    CheckedCall,
-    KernelLaunch,
-    RunEvidence,
-    RunStatus,
-    Timing,
-    Trial,
-)
+from ptxbench.records import CORRECTNESS_CALL, KernelLaunch, RunEvidence, RunStatus, Trial
 
-DRIFT_WARMUP, DRIFT_ITERATIONS = 1, 5
 NULL_WARMUP, NULL_ITERATIONS = 5, 20
 EVALUATION_TIMEOUT_S = 600.0
 """For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
-BASELINE_CALL_TIMEOUT_S = 60.0
-"""The first call of a library may build plans."""
-
-
-class Stopwatch:
-    """Wall time by stage, in ms."""
-
-    def __init__(self) -> None:
-        self.stages_ms: dict[str, float] = {}
-        self.stage = ""
-
-    @contextmanager
-    def measure(self, stage: str) -> Iterator[None]:
-        """Add the block's time to a stage."""
-        self.stage = stage
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            elapsed = (time.perf_counter() - begin) * 1e3
-            self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
-
-
-def failed(check: CheckedCall) -> bool:
-    """Whether a checked call can no longer lead to a correct verdict, so that timing it would be wasted."""
-    return not check.inputs_intact or not check.guards_intact or any(out.mismatched for out in check.outputs)
-
-
-def timed_loop(
-    state: WorkloadState, worker: Worker, warmup: int, iterations: int, checks: dict[int, CheckedDraw]
-) -> tuple[list[int], list[CheckedCall]]:
-    """Wall times (ns) of the timed iterations and the checked calls among them. Stops behind a failed check.
-
-    Warm-ups are one hand-over: they are not timed, so they need no fresh data. Every timed iteration gets its own.
-    """
-    walls: list[int] = []
-    checked: list[CheckedCall] = []
-    if warmup:
-        state.stage_fresh()
-        worker.warm_up(warmup)
-    else:
-        # As a warm-up does: drop what was recorded of the calls before these.
-        worker.request("collect")
-    for index in range(iterations):
-        draw = checks.get(index)
-        if draw:
-            state.stage(draw)
-        else:
-            state.stage_fresh()
-        walls.append(worker.call())
-        if draw:
-            checked.append(state.compare(draw, index))
-            if failed(checked[-1]):
-                break
-    return walls, checked
-
-
-def timing_of(recording: Recording, walls: Sequence[int], warmup: int) -> Timing:
-    """What the worker recorded and the oracle's clock saw, iteration by iteration."""
-    return Timing(
-        warmup=warmup,
-        span_ns=recording.spans,
-        wall_ns=tuple(walls),
-        activities=recording.activities,
-        stray=recording.stray,
-    )
-
-
-def launches_of(recording: Recording) -> tuple[KernelLaunch, ...]:
-    """Kernels seen, sorted by name."""
-    return tuple(
-        KernelLaunch(**launch._asdict() | {"launches_per_call": round(launch.launches_per_call, 3)})
-        for launch in sorted(recording.launches)
-    )
 
 
 def run_trial(
@@ -120,7 +33,7 @@ def run_trial(
     with watch.measure("check"):
         state.stage(first)
         worker.call()
-        checks = [state.compare(first, -1)]
+        checks = [state.compare(first, CORRECTNESS_CALL)]
     timing = None
     if not failed(checks[0]):
         with watch.measure("time"):
@@ -141,89 +54,6 @@ def run_trial(
         timing=timing,
     )
     return trial, launches
-
-
-class Baselines:
-    """The trusted worker, bound to one state at a time."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._bound: WorkloadState | None = None
-
-    def bind(self, state: WorkloadState) -> Worker:
-        """The worker with this state's library call loaded. Raises InfrastructureError("baseline_unavailable")."""
-        if self._bound is not state:
-            self._worker.wait_ready()
-            if self._bound is not None:
-                self._worker.notify("release")
-            self._bound = None
-            case = state.case
-            job = {
-                "handle": state.arena.handle,
-                "tensors": state.arena.describe(),
-                "call": case.baseline.call,
-                "causal": case.causal,
-            }
-            try:
-                self._worker.load(job, BASELINE_CALL_TIMEOUT_S)
-            except WorkerError as fault:
-                raise InfrastructureError(
-                    "baseline_unavailable", f"{case.name}: {case.baseline.call} does not load: {fault}"
-                ) from fault
-            self._bound = state
-        return self._worker
-
-    def forget(self, state: WorkloadState) -> None:
-        """Let go of a state that is about to be freed."""
-        if self._bound is not None:
-            # Only an unbound worker listens for ``forget``; the next ``bind`` loads again.
-            self._worker.notify("release")
-            self._bound = None
-        self._worker.notify("forget", handle=state.arena.handle)
-
-    def time(self, state: WorkloadState, warmup: int, iterations: int) -> Timing:
-        """Warm-ups and timed iterations of the library call on fresh data."""
-        worker = self.bind(state)
-        try:
-            walls, _ = timed_loop(state, worker, warmup, iterations, {})
-            return timing_of(worker.collect(len(walls)), walls, warmup)
-        except WorkerError as fault:
-            raise InfrastructureError(
-                "baseline_unavailable", f"{state.case.name}: {state.case.baseline.call} failed: {fault}"
-            ) from fault
-
-    def measure(self, state: WorkloadState, overhead_ns: int) -> BaselineMeasurement:
-        """Qualify the library against the reference and time it with the candidate's trials and iterations."""
-        case = state.case
-        worker = self.bind(state)
-        draw = state.checked[0]
-        try:
-            state.stage(draw)
-            worker.call(BASELINE_CALL_TIMEOUT_S)
-            worker.request("publish")
-        except WorkerError as fault:
-            raise InfrastructureError(
-                "baseline_unavailable", f"{case.name}: {case.baseline.call} failed: {fault}"
-            ) from fault
-        check = state.compare(draw, -1)
-        timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
-        return BaselineMeasurement(
-            library=case.baseline.library,
-            version=library_version(case.baseline.library),
-            call=case.baseline.call,
-            span_ns=tuple(span for timing in timings for span in timing.span_ns),
-            overhead_ns=overhead_ns,
-            relative_rms={out.name: out.relative_rms for out in check.outputs},
-            mismatched={out.name: out.mismatched for out in check.outputs},
-        )
-
-    def close(self) -> None:
-        """End the worker."""
-        self._worker.close()
-
-    def drift(self, state: WorkloadState) -> tuple[int, ...]:
-        """A brief re-timing: spans in ns."""
-        return self.time(state, DRIFT_WARMUP, DRIFT_ITERATIONS).span_ns
 
 
 def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
@@ -257,9 +87,16 @@ def evaluate(
     return evidence.model_copy(update={"workload_state_cached": cached, "stages_ms": watch.stages_ms})
 
 
+def _hogged(error: Exception) -> WorkerError:
+    """The oracle found no memory beside a candidate, where it had enough before: the candidate holds it."""
+    return WorkerError(RunStatus.RUNTIME_ERROR, f"the candidate left too little device memory: {str(error)[:200]}")
+
+
 def _attempt(
     state: WorkloadState, job: dict[str, Any], spares: Spares, baselines: Baselines, watch: Stopwatch
 ) -> RunEvidence:
+    import torch
+
     trials: list[Trial] = []
     launches: tuple[KernelLaunch, ...] = ()
     baseline = state.baseline
@@ -267,6 +104,7 @@ def _attempt(
     with watch.measure("sandbox"):
         worker = spares.take()
         spares.settle()
+    state.source.forget()
     worker.deadline = time.monotonic() + EVALUATION_TIMEOUT_S
     try:
         with watch.measure("load"):
@@ -288,12 +126,13 @@ def _attempt(
             launches=launches,
             baseline=baseline,
         )
-    except WorkerError as fault:
+    except (WorkerError, torch.OutOfMemoryError) as fault:
+        error = fault if isinstance(fault, WorkerError) else _hogged(fault)
         return RunEvidence(
-            status=fault.status,
+            status=error.status,
             stage=watch.stage,
-            message=str(fault),
-            error_code=fault.code,
+            message=str(error),
+            error_code=error.code,
             output_tail=worker.output_tail(),
             trials=tuple(trials),
             baseline=baseline,

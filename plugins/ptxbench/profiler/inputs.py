@@ -62,6 +62,7 @@ class InputSource:
             for spec in self._specs
         }
         self._bases = {name: pool.data_ptr() for name, pool in self._pools.items()}
+        self._kept: set[Draw] = set()
         self._used: set[Draw] = set()
 
     @property
@@ -70,12 +71,22 @@ class InputSource:
         return sum(pool.numel() * pool.element_size() for pool in self._pools.values())
 
     def draw(self) -> Draw:
-        """Windows that were never drawn before from this source."""
+        """Windows that were not drawn since ``forget()`` and are not kept."""
         while True:
             draw = Draw(tuple(self._random.randrange(0, POOL_SLACK, OFFSET_STEP) for _ in self._specs))
-            if draw not in self._used:
+            if draw not in self._used and draw not in self._kept:
                 self._used.add(draw)
                 return draw
+
+    def keep(self) -> Draw:
+        """Windows that ``draw()`` will never give: they are for checked calls."""
+        draw = self.draw()
+        self._kept.add(draw)
+        return draw
+
+    def forget(self) -> None:
+        """A new sandbox has seen nothing: what others saw may be drawn again."""
+        self._used.clear()
 
     def addresses(self, draw: Draw) -> dict[str, int] | None:
         """Device addresses of a draw's inputs, or None where some are derived and must be computed first."""

@@ -20,8 +20,9 @@ from ptxbench.cases.case import Case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import tools
 from ptxbench.profiler.device import describe_device
-from ptxbench.profiler.evaluation import Baselines, evaluate
+from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
+from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
 from ptxbench.profiler.worker import Command, Worker, import_path
@@ -47,7 +48,7 @@ class Oracle:
         self.device = describe_device()
         torch.backends.cuda.matmul.allow_tf32 = False
         budget = int(self.device.memory_bytes * STATE_SHARE) if state_budget_bytes is None else state_budget_bytes
-        self.baselines = Baselines(baseline_worker())
+        self.baselines = Baselines(baseline_worker)
         self.states = StateCache(budget, self.baselines.forget)
         self.spares = Spares()
         self._restless = False
@@ -133,8 +134,13 @@ class Oracle:
         try:
             self.spares.reap()
             self.spares.replenish()
-            self.spares.warm()
-        except InfrastructureError:
+            # Another process may be timing on this device.
+            with gpu_lock(timeout_s=0.0):
+                self.spares.warm()
+                self.spares.settle()
+        except InfrastructureError as error:
+            if error.kind == "busy_device":
+                return
             # The next evaluation meets it and says so; until then nothing is started again and again.
             self._restless = True
 

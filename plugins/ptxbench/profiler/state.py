@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import Arena
-from ptxbench.profiler.comparison import compare_output
-from ptxbench.profiler.inputs import InputSource, specs_of
+from ptxbench.profiler.comparison import compare_output, same_bits
+from ptxbench.profiler.inputs import Draw, InputSource, specs_of
 from ptxbench.records import BaselineMeasurement, CheckedCall
+from ptxbench.trace.workload import ScalarInput
 
 if TYPE_CHECKING:
     import torch
@@ -43,8 +44,8 @@ class WorkloadState:
         self.arena = Arena(specs_of(case))
         try:
             self.source = InputSource(case, self.seed)
-            run = compile_reference(case)
-            self.checked = [self._check_draw(run) for _ in range(case.trials * (1 + TIMED_CHECKS))]
+            self._reference = compile_reference(case)
+            self.checked = [self._check_draw() for _ in range(case.trials * (1 + TIMED_CHECKS))]
             properties = torch.cuda.get_device_properties(0)
             outputs = sum(slot.nbytes for slot in self.arena.slots if slot.spec.output)
             # Poisoning outputs of twice the L2 evicts the inputs that were just written; smaller outputs need help.
@@ -60,9 +61,13 @@ class WorkloadState:
             self.arena.close()
             raise
 
-    def _check_draw(self, run: Callable[..., Any]) -> CheckedDraw:
-        tensors = self.source.tensors(self.source.draw())
-        return CheckedDraw(tensors, reference_outputs(self.case, run, tensors))
+    def _check_draw(self) -> CheckedDraw:
+        tensors = self.source.tensors(self.source.keep())
+        return CheckedDraw(tensors, reference_outputs(self.case, self._reference, tensors))
+
+    def replace_draw(self, index: int) -> None:
+        """Put a new draw in the place of one that the library itself cannot compute within tolerance."""
+        self.checked[index] = self._check_draw()
 
     @property
     def nbytes(self) -> int:
@@ -71,9 +76,8 @@ class WorkloadState:
         references: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return self.arena.nbytes + self.source.nbytes + references
 
-    def stage_fresh(self) -> None:
-        """Stage inputs that nothing has seen."""
-        draw = self.source.draw()
+    def stage_fresh(self, draw: Draw) -> None:
+        """Stage inputs that the sandbox has not seen."""
         addresses = self.source.addresses(draw)
         if addresses is None:
             tensors = self.source.tensors(draw)
@@ -94,16 +98,17 @@ class WorkloadState:
         self.arena.poison()
         torch.cuda.synchronize()
 
-    def compare(self, draw: CheckedDraw, iteration: int) -> CheckedCall:
-        """Compare the arena's outputs with the references, its inputs with the staged draw, its guards."""
-        import torch
+    def compare(self, draw: CheckedDraw, iteration: int, *, share: float = 1.0) -> CheckedCall:
+        """Compare the arena's outputs with the references, its inputs with the staged draw, its guards.
 
-        tolerance = self.case.tolerance
+        ``share`` scales the case's tolerance.
+        """
+        atol, rtol = self.case.tolerance.atol * share, self.case.tolerance.rtol * share
         outputs = tuple(
-            compare_output(name, self.arena.tensors[name], reference, atol=tolerance.atol, rtol=tolerance.rtol)
+            compare_output(name, self.arena.tensors[name], reference, atol=atol, rtol=rtol)
             for name, reference in draw.references.items()
         )
-        intact = all(torch.equal(self.arena.tensors[name], tensor) for name, tensor in draw.tensors.items())
+        intact = all(same_bits(self.arena.tensors[name], tensor) for name, tensor in draw.tensors.items())
         return CheckedCall(
             iteration=iteration, outputs=outputs, inputs_intact=intact, guards_intact=self.arena.guards_intact()
         )
@@ -129,7 +134,11 @@ def compile_reference(case: Case) -> Callable[..., Any]:
 
 def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Run the reference on inputs by name, in definition order. Raises InfrastructureError("reference_failed")."""
-    arguments = [tensors[name] for name in case.input_shapes()]
+    given = case.workload.inputs
+    arguments = [
+        scalar.value if isinstance(scalar := given[name], ScalarInput) else tensors[name]
+        for name in case.input_shapes()
+    ]
     try:
         returned = run(*arguments)
     except Exception as error:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
-from ptxbench.profiler.evaluation import failed
+from ptxbench.profiler.procedure import failed
 from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.state import WorkloadState
 from ptxbench.profiler.worker import Worker, sandbox_command
 from ptxbench.records import (
+    CORRECTNESS_CALL,
     InstructionEvidence,
     RunStatus,
     SafetyEvidence,
@@ -87,7 +88,7 @@ def _under_tool(
     draw = state.checked[0]
     state.stage(draw)
     _run_call(worker, stop_early)
-    passed = not failed(state.compare(draw, -1))
+    passed = not failed(state.compare(draw, CORRECTNESS_CALL))
     worker.notify("quit")
     if worker.exit_code(TOOL_END_TIMEOUT_S) is None:
         raise WorkerError(RunStatus.TIMEOUT, f"the tool did not end within {TOOL_END_TIMEOUT_S:.0f} s")

@@ -12,6 +12,7 @@ from ptxbench.records.build import (
 )
 from ptxbench.records.candidate import Candidate, Language
 from ptxbench.records.evidence import (
+    CORRECTNESS_CALL,
     BaselineMeasurement,
     CheckedCall,
     DeviceIdentity,
@@ -32,6 +33,7 @@ from ptxbench.records.turn import InfrastructureFault, TurnKey, TurnRecord
 from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
+    "CORRECTNESS_CALL",
     "BaselineMeasurement",
     "Build",
     "BuildStatus",

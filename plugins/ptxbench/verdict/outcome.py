@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ptxbench.cases.case import Case
 from ptxbench.records import (
+    CORRECTNESS_CALL,
     Build,
     BuildStatus,
     CheckedCall,
@@ -21,9 +22,6 @@ from ptxbench.verdict.kernel_names import is_kernel_of
 from ptxbench.verdict.quoting import first_error, quote
 from ptxbench.verdict.rules import Rule
 from ptxbench.verdict.safety import broken_guard, describe_findings, has_findings, memcheck_of
-
-CORRECTNESS_CALL = -1
-"""``CheckedCall.iteration`` of a trial's correctness call."""
 
 
 class Decision(NamedTuple):
@@ -204,7 +202,7 @@ def _tolerance(case: Case, build: Build, evidence: Evidence) -> Decision | None:
 
 def _numbers(case: Case, build: Build, evidence: Evidence) -> Decision | None:
     for check, output in _compared(evidence):
-        if output.mismatched > 0 or output.nan > 0:
+        if check.call.disagrees(output):
             first = check.call.iteration == CORRECTNESS_CALL
             where = f", first at {output.first_mismatches[0]}" if output.first_mismatches else ""
             message = (

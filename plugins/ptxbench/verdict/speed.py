@@ -10,8 +10,7 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from ptxbench.cases.case import Case
-from ptxbench.records import BaselineMeasurement, DeviceIdentity, Evidence, Timing
-from ptxbench.verdict.outcome import CORRECTNESS_CALL
+from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, DeviceIdentity, Evidence, Timing
 from ptxbench.verdict.rules import Flag
 
 NS_PER_MS = 1e6

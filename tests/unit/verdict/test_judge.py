@@ -316,9 +316,15 @@ def test_one_element_is_enough() -> None:
 
 
 def test_right_when_checked_and_wrong_when_timed() -> None:
-    verdict = one_bad_output(iteration=31, mismatched=1)
+    verdict = one_bad_output(iteration=31, mismatched=59)
     assert (verdict.outcome, verdict.rule) == (Outcome.NUMERICAL_ERROR, Rule.TIMED_ITERATION)
     assert "timed-loop call 31" in verdict.message
+    assert one_bad_output(iteration=31, nan=1).rule == Rule.TIMED_ITERATION
+
+
+def test_rounding_in_a_timed_iteration_is_not_cheating() -> None:
+    # One element in a million of 8192 x 7168 is 58.
+    assert one_bad_output(iteration=31, mismatched=58).correct
 
 
 def test_a_later_correctness_call_comes_before_an_earlier_timed_one() -> None:

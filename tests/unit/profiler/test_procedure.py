@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ptxbench.profiler.evaluation import Stopwatch, failed, launches_of, timing_of
+from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timing_of
 from ptxbench.profiler.replies import Recording, recording_of
 from ptxbench.records import CheckedCall, KernelLaunch, Timing
 from tests.unit.factories import make_call, make_comparison

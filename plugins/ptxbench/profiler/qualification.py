@@ -1,0 +1,133 @@
+"""The libraries, qualified against the definition's reference and timed by the candidates' procedure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.baselines import library_version
+from ptxbench.profiler.procedure import failed, timed_loop, timing_of
+from ptxbench.profiler.replies import WorkerError
+from ptxbench.profiler.state import WorkloadState
+from ptxbench.profiler.worker import Worker
+from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, CheckedCall, Timing
+
+DRIFT_WARMUP, DRIFT_ITERATIONS = 1, 3
+CALL_TIMEOUT_S = 60.0
+"""The first call of a library may build plans."""
+QUALIFYING_SHARE = 0.95
+"""Share of the tolerance within which the library must stay on every checked draw. The official rule allows no element
+beyond it; on some draws of causal backward passes BF16 rounding alone breaks it, for a library and an honest candidate
+alike, and such a draw tells nothing of either."""
+MAX_REDRAWS = 8
+
+
+class Baselines:
+    """The trusted worker, bound to one state at a time and replaced when it fails."""
+
+    def __init__(self, start: Callable[[], Worker]) -> None:
+        self._start = start
+        self._worker = start()
+        self._bound: WorkloadState | None = None
+
+    def bind(self, state: WorkloadState) -> Worker:
+        """The worker with this state's library call loaded. Raises InfrastructureError("baseline_unavailable")."""
+        if self._bound is not state:
+            self._worker.wait_ready()
+            if self._bound is not None:
+                self._worker.notify("release")
+            self._bound = None
+            case = state.case
+            job = {
+                "handle": state.arena.handle,
+                "tensors": state.arena.describe(),
+                "call": case.baseline.call,
+                "causal": case.causal,
+            }
+            try:
+                self._worker.load(job, CALL_TIMEOUT_S)
+            except WorkerError as error:
+                raise self._unavailable(state, "does not load", error) from error
+            self._bound = state
+        return self._worker
+
+    def _unavailable(self, state: WorkloadState, what: str, error: WorkerError) -> InfrastructureError:
+        """Replace the worker, whatever state it is in, and say what happened."""
+        said = self._worker.output_tail()
+        self._worker.close()
+        self._worker = self._start()
+        self._bound = None
+        case = state.case
+        return InfrastructureError(
+            "baseline_unavailable", f"{case.name}: {case.baseline.call} {what}: {error}; its last words: {said!r}"
+        )
+
+    def forget(self, state: WorkloadState) -> None:
+        """Let go of a state that is about to be freed."""
+        if self._bound is not None:
+            # Only an unbound worker listens for ``forget``; the next ``bind`` loads again.
+            self._worker.notify("release")
+            self._bound = None
+        self._worker.notify("forget", handle=state.arena.handle)
+
+    def time(self, state: WorkloadState, warmup: int, iterations: int) -> Timing:
+        """Warm-ups and timed iterations of the library call on fresh data."""
+        worker = self.bind(state)
+        try:
+            walls, _ = timed_loop(state, worker, warmup, iterations, {})
+            return timing_of(worker.collect(len(walls)), walls, warmup)
+        except WorkerError as error:
+            raise self._unavailable(state, "failed", error) from error
+
+    def _check(self, state: WorkloadState, index: int) -> CheckedCall:
+        worker = self.bind(state)
+        draw = state.checked[index]
+        try:
+            state.stage(draw)
+            worker.call(CALL_TIMEOUT_S)
+            worker.request("publish")
+        except WorkerError as error:
+            raise self._unavailable(state, "failed", error) from error
+        return state.compare(draw, CORRECTNESS_CALL, share=QUALIFYING_SHARE)
+
+    def qualify(self, state: WorkloadState) -> CheckedCall:
+        """Replace every checked draw on which the library leaves the qualifying share; returns the last check.
+
+        Raises InfrastructureError("reference_failed") when it leaves it on draw after draw.
+        """
+        for index in range(len(state.checked)):
+            for _ in range(MAX_REDRAWS):
+                check = self._check(state, index)
+                if not failed(check):
+                    break
+                state.replace_draw(index)
+            else:
+                wrong = "; ".join(f"{out.name}: {out.mismatched} of {out.elements}" for out in check.outputs)
+                raise InfrastructureError(
+                    "reference_failed",
+                    f"{state.case.name}: {state.case.baseline.call} and the definition's reference disagree on "
+                    f"{MAX_REDRAWS} draws (elements beyond {QUALIFYING_SHARE} of the tolerance: {wrong}); mend one",
+                )
+        return check
+
+    def measure(self, state: WorkloadState, overhead_ns: int) -> BaselineMeasurement:
+        """Qualify the library against the reference and time it with the candidate's trials and iterations."""
+        case = state.case
+        check = self.qualify(state)
+        timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
+        return BaselineMeasurement(
+            library=case.baseline.library,
+            version=library_version(case.baseline.library),
+            call=case.baseline.call,
+            span_ns=tuple(span for timing in timings for span in timing.span_ns),
+            overhead_ns=overhead_ns,
+            relative_rms={out.name: out.relative_rms for out in check.outputs},
+        )
+
+    def drift(self, state: WorkloadState) -> tuple[int, ...]:
+        """A brief re-timing: spans in ns."""
+        return self.time(state, DRIFT_WARMUP, DRIFT_ITERATIONS).span_ns
+
+    def close(self) -> None:
+        """End the worker."""
+        self._worker.close()
