@@ -68,7 +68,7 @@ def test_cached_evaluation(
         ratios.append(wall_ms / kernels[-1])
         benchmark.extra_info["stages_ms"] = evidence.run.stages_ms
 
-    benchmark.pedantic(evaluate, setup=lambda: time.sleep(PAUSE_S), rounds=5)
+    benchmark.pedantic(evaluate, setup=lambda: time.sleep(PAUSE_S), rounds=4)
     benchmark.extra_info |= {
         "kernel_ms": round(statistics.median(kernels), 1),
         "wall_over_kernel": round(statistics.median(ratios), 3),

@@ -1,7 +1,8 @@
 """The staging arena: the only device memory that a candidate shares with the oracle.
 
 One allocation holds input copies and outputs, each between guard bands of random words. Outputs are poisoned with
-0xFF bytes (NaN in every float type) before every call. Reference outputs and pristine inputs are never in here.
+0xFF bytes (NaN in every float type) before every checked and every timed call. Reference outputs and pristine inputs
+are never in here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.sandbox import check
 
 if TYPE_CHECKING:
     import torch
@@ -157,7 +159,8 @@ class Arena:
 
         for slot in self.slots:
             if slot.spec.output:
-                cudart.cudaMemsetAsync(self._address + slot.offset, 0xFF, slot.nbytes, 0)
+                # Unpoisoned, an output would still hold the last call's.
+                check(cudart.cudaMemsetAsync(self._address + slot.offset, 0xFF, slot.nbytes, 0))
 
     def write(self, sources: Mapping[str, int]) -> None:
         """Copy each named input from a device address; asynchronous on the default stream, which torch uses too."""
@@ -166,7 +169,7 @@ class Arena:
         kind = cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         for name, address in sources.items():
             slot = self._by_name[name]
-            cudart.cudaMemcpyAsync(self._address + slot.offset, address, slot.nbytes, kind, 0)
+            check(cudart.cudaMemcpyAsync(self._address + slot.offset, address, slot.nbytes, kind, 0))
 
     def describe(self) -> list[dict[str, Any]]:
         """The tensors as a sandbox's job lists them."""

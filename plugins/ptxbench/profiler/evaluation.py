@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
@@ -15,20 +16,38 @@ from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, KernelLaunch, RunEvidence, RunStatus, Trial
+from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch, RunEvidence, RunStatus, Trial
 
-NULL_WARMUP, NULL_ITERATIONS = 5, 20
+NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
 """For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
 
 
+def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, CheckedDraw]]]:
+    """Per trial the draw of its correctness call and the secretly checked timed iterations.
+
+    The positions are chosen over all trials together: a candidate that notices a check, by the time the comparison
+    takes, learns nothing of how many are left in this trial. Which draw goes where is new for every candidate.
+    """
+    case, secret = state.case, random.SystemRandom()
+    draws = secret.sample(state.checked, len(state.checked))
+    positions = secret.sample(range(case.trials * case.iterations), case.trials * TIMED_CHECKS)
+    timed = dict(zip(positions, draws[case.trials :], strict=True))
+    return [
+        (
+            draws[trial],
+            {place % case.iterations: draw for place, draw in timed.items() if place // case.iterations == trial},
+        )
+        for trial in range(case.trials)
+    ]
+
+
 def run_trial(
-    state: WorkloadState, worker: Worker, draws: Sequence[CheckedDraw], watch: Stopwatch
+    state: WorkloadState, worker: Worker, first: CheckedDraw, secret: Mapping[int, CheckedDraw], watch: Stopwatch
 ) -> tuple[Trial, tuple[KernelLaunch, ...]]:
     """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError."""
     case = state.case
     state.arena.arm()
-    first, *secret = draws
     launches: tuple[KernelLaunch, ...] = ()
     with watch.measure("check"):
         state.stage(first)
@@ -37,10 +56,7 @@ def run_trial(
     timing = None
     if not failed(checks[0]):
         with watch.measure("time"):
-            chosen = random.SystemRandom().sample(range(case.iterations), len(secret))
-            walls, timed_checks = timed_loop(
-                state, worker, case.warmup, case.iterations, dict(zip(chosen, secret, strict=True))
-            )
+            walls, timed_checks = timed_loop(state, worker, case.warmup, case.iterations, secret)
             recording = worker.collect(len(walls))
         checks += timed_checks
         launches = launches_of(recording)
@@ -60,6 +76,7 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
     """Wall time minus device time of a call that does nothing, in a sandbox without a candidate."""
     worker = spares.take()
     try:
+        spares.settle()
         worker.load({"null": True})
         walls, _ = timed_loop(state, worker, NULL_WARMUP, NULL_ITERATIONS, {})
         timing = timing_of(worker.collect(len(walls)), walls, NULL_WARMUP)
@@ -73,69 +90,95 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
 def evaluate(
     state: WorkloadState, job: dict[str, Any], spares: Spares, baselines: Baselines, *, cached: bool
 ) -> RunEvidence:
-    """One evaluation, repeated once in a new sandbox when the baseline drifted beside it."""
+    """One evaluation, repeated once in a new sandbox when the device drifted beside it."""
     watch = Stopwatch()
-    if state.baseline is None:
-        with watch.measure("baseline"):
-            spares.settle()
-            state.baseline = baselines.measure(state, hand_over_ns(state, spares))
-    evidence = _attempt(state, job, spares, baselines, watch)
-    if evidence.baseline is not None and evidence.baseline.drifted:
-        with watch.measure("baseline"):
-            state.baseline = baselines.measure(state, hand_over_ns(state, spares))
-        evidence = _attempt(state, job, spares, baselines, watch)
+    for attempt in range(2):
+        if state.baseline is None or attempt == 1:
+            with watch.measure("baseline"):
+                state.baseline = baselines.measure(state, hand_over_ns(state, spares))
+        evidence = _Attempt(state, state.baseline, spares, watch).run(job, baselines)
+        if evidence.baseline is None or not evidence.baseline.drifted:
+            break
     return evidence.model_copy(update={"workload_state_cached": cached, "stages_ms": watch.stages_ms})
 
 
-def _hogged(error: Exception) -> WorkerError:
-    """The oracle found no memory beside a candidate, where it had enough before: the candidate holds it."""
-    return WorkerError(RunStatus.RUNTIME_ERROR, f"the candidate left too little device memory: {str(error)[:200]}")
+def _configuration(launch: KernelLaunch) -> tuple[str, tuple[int, int, int], tuple[int, int, int]]:
+    return launch.name, launch.grid, launch.block
 
 
-def _attempt(
-    state: WorkloadState, job: dict[str, Any], spares: Spares, baselines: Baselines, watch: Stopwatch
-) -> RunEvidence:
-    import torch
+class _Attempt:
+    """One candidate in one sandbox."""
 
-    trials: list[Trial] = []
-    launches: tuple[KernelLaunch, ...] = ()
-    baseline = state.baseline
-    assert baseline is not None
-    with watch.measure("sandbox"):
-        worker = spares.take()
-        spares.settle()
-    state.source.forget()
-    worker.deadline = time.monotonic() + EVALUATION_TIMEOUT_S
-    try:
-        with watch.measure("load"):
-            worker.load(job)
-        per_trial = 1 + TIMED_CHECKS
-        for index in range(state.case.trials):
-            draws = state.checked[index * per_trial : (index + 1) * per_trial]
-            trial, launches = run_trial(state, worker, draws, watch)
-            trials.append(trial)
-            if trial.timing is None:
-                break
-        else:
-            with watch.measure("drift"):
-                baseline = baseline.model_copy(update={"drift_span_ns": baselines.drift(state)})
+    def __init__(self, state: WorkloadState, baseline: BaselineMeasurement, spares: Spares, watch: Stopwatch) -> None:
+        self._state = state
+        self._baseline = baseline
+        self._spares = spares
+        self._watch = watch
+        self._trials: list[Trial] = []
+        self._launches: dict[tuple[object, ...], KernelLaunch] = {}
+
+    def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
+        """Trials until one fails, and the library beside them."""
+        import torch
+
+        with self._sandbox() as worker:
+            try:
+                with self._watch.measure("load"):
+                    worker.load(job)
+                for first, secret in choose_checks(self._state):
+                    trial, launches = run_trial(self._state, worker, first, secret, self._watch)
+                    self._trials.append(trial)
+                    self._launches |= {_configuration(launch): launch for launch in launches}
+                    if trial.timing is None:
+                        return self._evidence(worker)
+                self._measure_drift(worker, baselines)
+                return self._evidence(worker)
+            except WorkerError as error:
+                return self._evidence(worker, error)
+            except torch.OutOfMemoryError as error:
+                # There was enough when the state was built and the library ran.
+                message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
+                return self._evidence(worker, WorkerError(RunStatus.RUNTIME_ERROR, message))
+
+    @contextmanager
+    def _sandbox(self) -> Iterator[Worker]:
+        with self._watch.measure("sandbox"):
+            worker = self._spares.take()
+        try:
+            with self._watch.measure("sandbox"):
+                self._spares.settle()
+            self._state.source.forget()
+            worker.deadline = time.monotonic() + EVALUATION_TIMEOUT_S
+            yield worker
+        finally:
+            self._spares.retire(worker)
+
+    def _measure_drift(self, worker: Worker, baselines: Baselines) -> None:
+        """Re-time the library; without the candidate's process where that could be what disturbed it."""
+        with self._watch.measure("drift"):
+            try:
+                self._take_drift(baselines)
+                suspicious = self._baseline.drifted
+            except InfrastructureError:
+                suspicious = True
+            if suspicious:
+                self._spares.retire(worker)
+                self._spares.reap()
+                self._take_drift(baselines)
+
+    def _take_drift(self, baselines: Baselines) -> None:
+        self._baseline = self._baseline.model_copy(update={"drift_span_ns": baselines.drift(self._state)})
+
+    def _evidence(self, worker: Worker, error: WorkerError | None = None) -> RunEvidence:
         return RunEvidence(
-            status=RunStatus.COMPLETED,
+            status=error.status if error else RunStatus.COMPLETED,
+            stage=self._watch.stage if error else "",
+            message=str(error) if error else "",
+            error_code=error.code if error else None,
             output_tail=worker.output_tail(),
-            trials=tuple(trials),
-            launches=launches,
-            baseline=baseline,
+            trials=tuple(self._trials),
+            launches=tuple(
+                sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
+            ),
+            baseline=self._baseline,
         )
-    except (WorkerError, torch.OutOfMemoryError) as fault:
-        error = fault if isinstance(fault, WorkerError) else _hogged(fault)
-        return RunEvidence(
-            status=error.status,
-            stage=watch.stage,
-            message=str(error),
-            error_code=error.code,
-            output_tail=worker.output_tail(),
-            trials=tuple(trials),
-            baseline=baseline,
-        )
-    finally:
-        spares.retire(worker)

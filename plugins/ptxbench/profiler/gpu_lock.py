@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ptxbench.errors import InfrastructureError
 
-LOCK_TIMEOUT_S = 1800.0
+LOCK_TIMEOUT_S = 600.0
 _POLL_S = 0.01
 
 

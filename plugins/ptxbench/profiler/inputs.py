@@ -1,9 +1,9 @@
 """Inputs that never repeat.
 
 Each workload state owns, per input tensor, a pool of random elements a little larger than the tensor. A *draw* picks
-one window per tensor; windows start at secret offsets, so every call of a candidate reads other data at the same
-addresses in every position, for the price of one copy, and no two calls of a sandbox see the same inputs. Windows of
-independent normal samples are independent normal samples.
+one window per tensor; windows start at secret offsets, so every timed call of a candidate reads other data at the same
+addresses in every position, for the price of one copy, and no two timed calls of a sandbox see the same inputs. A
+window of independent normal samples is one; two windows overlap, but what one holds stands elsewhere in the other.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class InputSource:
         import torch
 
         self._case = case
-        self._random = random.Random(seed)
+        self._secret = random.SystemRandom()
         derived = DERIVED[case.input_recipe]
         self._specs = [spec for spec in specs_of(case) if not spec.output and spec.name not in derived]
         generator = torch.Generator(device="cuda").manual_seed(seed)
@@ -62,31 +62,40 @@ class InputSource:
             for spec in self._specs
         }
         self._bases = {name: pool.data_ptr() for name, pool in self._pools.items()}
-        self._kept: set[Draw] = set()
-        self._used: set[Draw] = set()
+        self._given: set[Draw] = set()
+        self._bag: list[Draw] = []
+        self._left: list[Draw] = []
 
     @property
     def nbytes(self) -> int:
         """Device memory of the pools."""
         return sum(pool.numel() * pool.element_size() for pool in self._pools.values())
 
-    def draw(self) -> Draw:
-        """Windows that were not drawn since ``forget()`` and are not kept."""
+    def _new(self) -> Draw:
         while True:
-            draw = Draw(tuple(self._random.randrange(0, POOL_SLACK, OFFSET_STEP) for _ in self._specs))
-            if draw not in self._used and draw not in self._kept:
-                self._used.add(draw)
+            draw = Draw(tuple(self._secret.randrange(0, POOL_SLACK, OFFSET_STEP) for _ in self._specs))
+            if draw not in self._given:
+                self._given.add(draw)
                 return draw
 
     def keep(self) -> Draw:
         """Windows that ``draw()`` will never give: they are for checked calls."""
-        draw = self.draw()
-        self._kept.add(draw)
-        return draw
+        return self._new()
+
+    def draw(self) -> Draw:
+        """Windows that were not drawn since ``forget()``."""
+        if not self._left:
+            self._bag.append(self._new())
+            return self._bag[-1]
+        return self._left.pop()
 
     def forget(self) -> None:
-        """A new sandbox has seen nothing: what others saw may be drawn again."""
-        self._used.clear()
+        """A new sandbox has seen nothing: the same windows again, in another order.
+
+        Checked draws are the same for every candidate, so the others are too: that a candidate met some inputs in an
+        earlier life tells it nothing of which calls are checked.
+        """
+        self._left = self._secret.sample(self._bag, len(self._bag))
 
     def addresses(self, draw: Draw) -> dict[str, int] | None:
         """Device addresses of a draw's inputs, or None where some are derived and must be computed first."""

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
-REQUEST_TIMEOUT_S = 1800.0
-"""Longer than any evaluation: references, baseline and two attempts of ``EVALUATION_TIMEOUT_S``."""
+REQUEST_TIMEOUT_S = 2400.0
+"""Longer than any evaluation: ``LOCK_TIMEOUT_S``, references, baseline and two attempts of ``EVALUATION_TIMEOUT_S``."""
 ENTRY_SYMBOL = "run"
 """The kernel ABI: one TVM-FFI export of this name (PROTOCOL 6)."""
 

@@ -82,26 +82,23 @@ class Oracle:
 
     def do_evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
         """RunEvidence of one candidate."""
-        with gpu_lock():
-            state, cached = self._state(Case.model_validate_json(request["case"]))
-            job = self._job(state, request)
-            evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
+        state, cached = self._state(Case.model_validate_json(request["case"]))
+        job = self._job(state, request)
+        evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
         return evidence.model_dump(mode="json")
 
     def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
         """InstructionEvidence of one candidate."""
         self.spares.warm()
-        with gpu_lock():
-            state, _ = self._state(Case.model_validate_json(request["case"]))
-            return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
+        state, _ = self._state(Case.model_validate_json(request["case"]))
+        return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
 
     def do_sanitize(self, request: dict[str, Any]) -> dict[str, Any]:
         """SafetyEvidence of one candidate and one tool; memcheck runs the full workload, the rest shrunk axes."""
         self.spares.warm()
         case = Case.model_validate_json(request["case"])
-        with gpu_lock():
-            state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
-            return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
+        state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
+        return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
 
     @staticmethod
     def _job(state: WorkloadState, request: dict[str, Any]) -> dict[str, Any]:
@@ -119,30 +116,29 @@ class Oracle:
             "symbol": request["symbol"],
         }
 
-    def wake(self) -> None:
-        """A request was answered: replace the sandbox that it used, and rest again later."""
+    def clear_up(self) -> None:
+        """A request was answered: clear away the sandbox that it used and start another, while the device is ours."""
         self._restless = False
         try:
+            self.spares.reap()
             self.spares.replenish()
+            self.spares.settle()
         except InfrastructureError:
             self._restless = True
 
     def rest(self) -> None:
-        """Nobody asks for anything: have spares warmed up and used sandboxes cleared away."""
+        """Nobody asks for anything: have spares warmed up."""
         if self._restless:
             return
         try:
-            self.spares.reap()
             self.spares.replenish()
             # Another process may be timing on this device.
             with gpu_lock(timeout_s=0.0):
                 self.spares.warm()
                 self.spares.settle()
         except InfrastructureError as error:
-            if error.kind == "busy_device":
-                return
             # The next evaluation meets it and says so; until then nothing is started again and again.
-            self._restless = True
+            self._restless = error.kind != "busy_device"
 
     def close(self) -> None:
         """End every process."""
@@ -152,14 +148,35 @@ class Oracle:
 
 def answer(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
     """Run one operation; a fault of ours comes back typed, and the oracle lives on."""
+    import torch
+
     operation: Callable[[dict[str, Any]], dict[str, Any]] = getattr(oracle, f"do_{request['op']}")
     try:
         return {"result": operation(request)}
     except InfrastructureError as error:
-        return {"fault": {"kind": error.kind, "message": str(error)}}
+        return fault(error.kind, str(error))
+    except torch.OutOfMemoryError as error:
+        return fault("out_of_device_memory", str(error)[:300])
     except Exception as error:
         text = "".join(traceback.format_exception(error)[-3:])
-        return {"fault": {"kind": "oracle_died", "message": f"{type(error).__name__}: {error}\n{text}"}}
+        return fault("oracle_died", f"{type(error).__name__}: {error}\n{text}")
+
+
+def fault(kind: str, message: str) -> dict[str, Any]:
+    """A fault as the channel carries it."""
+    return {"fault": {"kind": kind, "message": message}}
+
+
+def serve(oracle: Oracle, channel: Connection) -> None:
+    """Answer the next request, holding the device until what it used is cleared away."""
+    request = json.loads(channel.recv_bytes())
+    try:
+        with gpu_lock():
+            channel.send_bytes(json.dumps(answer(oracle, request)).encode())
+            oracle.clear_up()
+    except InfrastructureError as error:
+        # Only taking the lock raises.
+        channel.send_bytes(json.dumps(fault(error.kind, str(error))).encode())
 
 
 def main() -> None:
@@ -172,15 +189,14 @@ def main() -> None:
     try:
         oracle = Oracle(options.state_budget_bytes)
     except InfrastructureError as error:
-        channel.send_bytes(json.dumps({"fault": {"kind": error.kind, "message": str(error)}}).encode())
+        channel.send_bytes(json.dumps(fault(error.kind, str(error))).encode())
         return
     try:
         while True:
             if not channel.poll(IDLE_POLL_S):
                 oracle.rest()
                 continue
-            channel.send_bytes(json.dumps(answer(oracle, json.loads(channel.recv_bytes()))).encode())
-            oracle.wake()
+            serve(oracle, channel)
     except EOFError:
         return
     finally:

@@ -7,7 +7,7 @@ L2 cold. Timed iterations are checked calls as well: some, chosen secretly, are 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ptxbench.profiler.replies import Recording
@@ -41,11 +41,11 @@ def failed(check: CheckedCall) -> bool:
 
 
 def timed_loop(
-    state: WorkloadState, worker: Worker, warmup: int, iterations: int, checks: dict[int, CheckedDraw]
+    state: WorkloadState, worker: Worker, warmup: int, iterations: int, checks: Mapping[int, CheckedDraw]
 ) -> tuple[list[int], list[CheckedCall]]:
     """Wall times (ns) of the timed iterations and the checked calls among them. Stops behind a failed check.
 
-    Warm-ups are one hand-over: they are not timed, so they need no fresh data. Every timed iteration gets its own.
+    Warm-ups are one hand-over on one fresh draw, since nobody times them. Every timed iteration gets its own draw.
     """
     walls: list[int] = []
     checked: list[CheckedCall] = []

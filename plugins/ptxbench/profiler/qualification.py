@@ -29,15 +29,22 @@ class Baselines:
         self._start = start
         self._worker = start()
         self._bound: WorkloadState | None = None
+        self._mapped: set[str] = set()
 
     def bind(self, state: WorkloadState) -> Worker:
         """The worker with this state's library call loaded. Raises InfrastructureError("baseline_unavailable")."""
         if self._bound is not state:
-            self._worker.wait_ready()
+            try:
+                self._worker.wait_ready()
+            except InfrastructureError:
+                self._replace()
+                raise
             if self._bound is not None:
                 self._worker.notify("release")
             self._bound = None
             case = state.case
+            # Even a job that does not load may have mapped its arena.
+            self._mapped.add(state.arena.handle)
             job = {
                 "handle": state.arena.handle,
                 "tensors": state.arena.describe(),
@@ -54,16 +61,23 @@ class Baselines:
     def _unavailable(self, state: WorkloadState, what: str, error: WorkerError) -> InfrastructureError:
         """Replace the worker, whatever state it is in, and say what happened."""
         said = self._worker.output_tail()
-        self._worker.close()
-        self._worker = self._start()
-        self._bound = None
+        self._replace()
         case = state.case
         return InfrastructureError(
             "baseline_unavailable", f"{case.name}: {case.baseline.call} {what}: {error}; its last words: {said!r}"
         )
 
+    def _replace(self) -> None:
+        self._worker.close()
+        self._worker = self._start()
+        self._bound = None
+        self._mapped.clear()
+
     def forget(self, state: WorkloadState) -> None:
         """Let go of a state that is about to be freed."""
+        if state.arena.handle not in self._mapped:
+            return
+        self._mapped.discard(state.arena.handle)
         if self._bound is not None:
             # Only an unbound worker listens for ``forget``; the next ``bind`` loads again.
             self._worker.notify("release")
@@ -96,17 +110,18 @@ class Baselines:
         Raises InfrastructureError("reference_failed") when it leaves it on draw after draw.
         """
         for index in range(len(state.checked)):
+            check = self._check(state, index)
             for _ in range(MAX_REDRAWS):
-                check = self._check(state, index)
                 if not failed(check):
                     break
                 state.replace_draw(index)
-            else:
+                check = self._check(state, index)
+            if failed(check):
                 wrong = "; ".join(f"{out.name}: {out.mismatched} of {out.elements}" for out in check.outputs)
                 raise InfrastructureError(
                     "reference_failed",
-                    f"{state.case.name}: {state.case.baseline.call} and the definition's reference disagree on "
-                    f"{MAX_REDRAWS} draws (elements beyond {QUALIFYING_SHARE} of the tolerance: {wrong}); mend one",
+                    f"{state.case.name}: {state.case.baseline.call} and the definition's reference disagree on draw "
+                    f"after draw (elements beyond {QUALIFYING_SHARE} of the tolerance: {wrong}); mend one of them",
                 )
         return check
 

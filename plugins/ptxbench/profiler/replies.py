@@ -12,15 +12,13 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from ptxbench.profiler.sandbox import MAX_MESSAGE_CHARS, Ear
+from ptxbench.profiler.sandbox import MAX_LAUNCHES, MAX_MESSAGE_CHARS, Ear
 from ptxbench.records import Record, RunStatus
 
 MAX_REPLY_BYTES = 4 << 20
 """A collection of 64 kernels with long mangled names and 50 iterations takes some 300 KiB."""
 MAX_SPAN_NS = 10**12
 """1000 s, far beyond every call's time limit; keeps the arithmetic on spans within floats."""
-MAX_LAUNCHES = 64
-"""As many different launches as the sandbox's program reports (``Recorder.collect``)."""
 _SHOWN_BYTES = 80
 _READ_BYTES = 1 << 16
 _LENGTH_BYTES = 4

@@ -35,6 +35,7 @@ OK = b"o"
 STRAY_SLACK_NS = 20_000
 """Device and host clocks of CUPTI agree to microseconds; work that starts later than this after a call is stray."""
 MAX_MESSAGE_CHARS = 4_000
+MAX_LAUNCHES = 64
 SPIN_S = 0.02
 """Longer than staging, and than most kernels."""
 SPIN_PROCESSORS = 4
@@ -42,17 +43,8 @@ _PR_SET_PDEATHSIG = 1
 _FILE_LIMIT_BYTES = 16 << 20
 # DLPack: kDLCUDA and (type code, bits) per dtype name (dlpack.h).
 _DLPACK_CUDA = 2
-_DLPACK_TYPES = {
-    "bfloat16": (4, 16),
-    "float16": (2, 16),
-    "float32": (2, 32),
-    "float64": (2, 64),
-    "int8": (0, 8),
-    "int32": (0, 32),
-    "int64": (0, 64),
-    "uint8": (1, 8),
-    "bool": (6, 8),
-}
+_DLPACK_TYPES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bool": (6, 8)}
+_DLPACK_TYPES |= {"int8": (0, 8), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
 
 
 class _Device(ctypes.Structure):
@@ -161,7 +153,11 @@ class Recorder:
             if kernel is not None:
                 launches[kernel] += 1
         spans = [0 if begun is None else ended - begun for begun, ended in zip(first, last, strict=True)]
-        shown = [[*kernel, count / max(1, len(calls))] for kernel, count in launches.most_common(64)]
+        # Every kernel once before any comes twice, so that many configurations of one cannot hide another.
+        ordered = launches.most_common()
+        commonest = {item[0][0]: item for item in reversed(ordered)}
+        ordered.sort(key=lambda item: item is not commonest[item[0][0]])
+        shown = [[*kernel, count / max(1, len(calls))] for kernel, count in ordered[:MAX_LAUNCHES]]
         return {"spans": spans, "activities": counts, "stray": stray, "launches": shown}
 
 

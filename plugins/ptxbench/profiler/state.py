@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import Arena
 from ptxbench.profiler.comparison import compare_output, same_bits
-from ptxbench.profiler.inputs import Draw, InputSource, specs_of
+from ptxbench.profiler.inputs import DERIVED, Draw, InputSource, specs_of
 from ptxbench.records import BaselineMeasurement, CheckedCall
 from ptxbench.trace.workload import ScalarInput
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from ptxbench.cases.case import Case
 
 TIMED_CHECKS = 3
-"""Secretly chosen timed iterations per trial that are compared in full. A candidate that cheats in more than half of
-the timed iterations, as it must to move a median, escapes all 3 x 3 checks with probability under 0.2%."""
+"""Secretly chosen timed iterations per trial, on average, that are compared in full. A candidate that cheats in more
+than half of the timed iterations, as it must to move a median, escapes all 3 x 3 checks with probability under 0.2%."""
 
 
 class CheckedDraw(NamedTuple):
     """Inputs whose reference outputs are known."""
 
+    draw: Draw
     tensors: dict[str, torch.Tensor]
     references: dict[str, torch.Tensor]
 
@@ -62,8 +63,9 @@ class WorkloadState:
             raise
 
     def _check_draw(self) -> CheckedDraw:
-        tensors = self.source.tensors(self.source.keep())
-        return CheckedDraw(tensors, reference_outputs(self.case, self._reference, tensors))
+        draw = self.source.keep()
+        tensors = self.source.tensors(draw)
+        return CheckedDraw(draw, tensors, reference_outputs(self.case, self._reference, tensors))
 
     def replace_draw(self, index: int) -> None:
         """Put a new draw in the place of one that the library itself cannot compute within tolerance."""
@@ -72,9 +74,12 @@ class WorkloadState:
     @property
     def nbytes(self) -> int:
         """Device memory held, in bytes."""
+        derived = DERIVED[self.case.input_recipe]
         tensors = [tensor for draw in self.checked for tensor in draw.references.values()]
-        references: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return self.arena.nbytes + self.source.nbytes + references
+        tensors += [draw.tensors[name] for draw in self.checked for name in derived]
+        tensors.append(self._flush)
+        held: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return self.arena.nbytes + self.source.nbytes + held
 
     def stage_fresh(self, draw: Draw) -> None:
         """Stage inputs that the sandbox has not seen."""
@@ -86,6 +91,9 @@ class WorkloadState:
 
     def stage(self, draw: CheckedDraw) -> None:
         """Stage inputs whose reference outputs are known."""
+        if self.source.addresses(draw.draw) is None:
+            # The same work as for a fresh draw: a candidate must not tell the two by the time between its calls.
+            self.source.tensors(draw.draw)
         self._stage({name: tensor.data_ptr() for name, tensor in draw.tensors.items()})
 
     def _stage(self, addresses: dict[str, int]) -> None:
@@ -134,6 +142,8 @@ def compile_reference(case: Case) -> Callable[..., Any]:
 
 def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Run the reference on inputs by name, in definition order. Raises InfrastructureError("reference_failed")."""
+    import torch
+
     given = case.workload.inputs
     arguments = [
         scalar.value if isinstance(scalar := given[name], ScalarInput) else tensors[name]
@@ -141,6 +151,8 @@ def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, to
     ]
     try:
         returned = run(*arguments)
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
         raise InfrastructureError(
             "reference_failed", f"the reference of definition {case.name} failed: {type(error).__name__}: {error}"
@@ -175,23 +187,33 @@ class StateCache:
 
     def get(self, case: Case) -> tuple[WorkloadState, bool]:
         """The case's state and whether it was already there."""
+        import torch
+
         key = case.model_dump_json()
         if key in self._states and self._budget > 0:
             self._states.move_to_end(key)
             return self._states[key], True
         if self._budget == 0:
             self.clear()
-        try:
-            state = WorkloadState(case)
-        except InfrastructureError as error:
-            if error.kind != "out_of_device_memory" or not self._states:
-                raise
+        state = self._build(case)
+        if state is None:
             self.clear()
             state = WorkloadState(case)
         self._states[key] = state
-        while len(self._states) > 1 and sum(each.nbytes for each in self._states.values()) > self._budget:
-            self._evict(next(iter(self._states)))
+        if sum(each.nbytes for each in self._states.values()) > self._budget:
+            while len(self._states) > 1 and sum(each.nbytes for each in self._states.values()) > self._budget:
+                self._evict(next(iter(self._states)))
+            torch.cuda.empty_cache()
         return state, False
+
+    def _build(self, case: Case) -> WorkloadState | None:
+        """A new state, or None where it does not fit beside the others. The exception and all it holds end here."""
+        try:
+            return WorkloadState(case)
+        except InfrastructureError as error:
+            if error.kind != "out_of_device_memory" or not self._states:
+                raise
+            return None
 
     def _evict(self, key: str) -> None:
         state = self._states.pop(key)

@@ -1,7 +1,7 @@
 """Raw measurements of one built candidate on one device. No opinion lives here.
 
-Times are nanoseconds unless a name says otherwise. Anything that could not be measured is a ``ToolRun``
-whose status says so, never a missing or zero number that could be read as a result.
+Times are nanoseconds unless a name says otherwise. Anything that could not be measured has a
+status that says so, never a missing or zero number that could be read as a result.
 """
 
 from __future__ import annotations
@@ -98,13 +98,14 @@ class Timing(Record):
 
 
 class Trial(Record):
-    """One trial: own seed, one fully checked call, then timed iterations on fresh data."""
+    """One trial: one fully checked call, then timed iterations on fresh data."""
 
     seed: int
+    """Of the random pools that inputs are windows of; where the windows begin is secret and not kept."""
     family: str
     checks: tuple[CheckedCall, ...]
     guards_intact: bool
-    """Guard bands around every buffer over all calls of the trial."""
+    """Guard bands around every buffer after all calls of the trial; ``CheckedCall`` has them as of that call."""
     timing: Timing | None = None
 
 
@@ -119,7 +120,7 @@ class RunStatus(StrEnum):
 
 
 class KernelLaunch(Record):
-    """A kernel seen at run time during one timed iteration."""
+    """A kernel seen at run time in the timed iterations; ``launches_per_call`` is the average over a trial."""
 
     name: str
     grid: tuple[int, int, int]
@@ -130,8 +131,9 @@ class KernelLaunch(Record):
 
 
 DRIFT_BOUND = 0.10
-"""A baseline that moved by more than this beside the candidate voids the evaluation. A power-limited device reads a
-short burst up to 9% faster than the sustained series of the qualifying measurement (H200, backward d128)."""
+"""A baseline that moved by more than this beside the candidate has the evaluation repeated; if it stays, the judge
+flags it. Wide, since a power-limited device reads a short burst up to 9% faster than the sustained series of the
+qualifying measurement (H200, backward d128)."""
 
 
 class BaselineMeasurement(Record):
@@ -162,7 +164,7 @@ class RunEvidence(Record):
 
     status: RunStatus
     stage: str = ""
-    """Where it ended when not completed: ``load``, ``check``, ``time``."""
+    """Where it ended when not completed: ``load``, ``check``, ``time`` or ``drift``."""
     message: str = ""
     error_code: int | None = None
     """CUDA error code or, for a crash, the negative signal number."""

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from ptxbench.profiler import replies
 from ptxbench.profiler.replies import (
-    MAX_LAUNCHES,
     MAX_SPAN_NS,
     Inbox,
     WorkerError,
@@ -25,7 +24,7 @@ from ptxbench.profiler.replies import (
     failure_of,
     recording_of,
 )
-from ptxbench.profiler.sandbox import MAX_MESSAGE_CHARS
+from ptxbench.profiler.sandbox import MAX_LAUNCHES, MAX_MESSAGE_CHARS
 from ptxbench.records import RunEvidence, RunStatus
 
 LAUNCH = ["_Z4gemmPf", [132, 1, 1], [384, 1, 1], 196_608, 168, 1.0]

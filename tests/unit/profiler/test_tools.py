@@ -171,7 +171,7 @@ def test_one_call_on_staged_inputs(install: Install) -> None:
     install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
     state = StagedState(make_call())
     tools.sanitize(state, {}, "memcheck")  # type: ignore[arg-type]
-    assert state.steps == ["arm", "stage", "compare -1"]
+    assert state.steps == ["arm", "stage", "compare 0"]
 
 
 def test_findings_of_a_call_that_failed(install: Install) -> None:

@@ -76,10 +76,10 @@ def test_the_oracle_clock_never_makes_a_candidate_faster() -> None:
     assert timed(slow, slow, forged).latency_ms == 0.9
 
 
-def test_long_kernels_have_two_percent_of_slack() -> None:
+def test_long_kernels_have_three_percent_of_slack() -> None:
     span = 50_000_000
-    assert timed(*[make_timing(span, excess_ns=span // 50)] * 3).latency_source == "cupti"
-    assert timed(*[make_timing(span, excess_ns=span // 50 + 1)] * 3).latency_source == "oracle_clock"
+    assert timed(*[make_timing(span, excess_ns=span * 3 // 100)] * 3).latency_source == "cupti"
+    assert timed(*[make_timing(span, excess_ns=span * 3 // 100 + 1)] * 3).latency_source == "oracle_clock"
 
 
 @pytest.mark.parametrize("drift_ns", [BASELINE_NS * 91 // 100, BASELINE_NS, BASELINE_NS * 109 // 100])
@@ -88,11 +88,11 @@ def test_drift_within_the_bound_keeps_the_stored_baseline(drift_ns: int) -> None
     assert (verdict.baseline_ms, verdict.flags) == (BASELINE_NS / 1e6, ())
 
 
-@pytest.mark.parametrize("drift_ns", [660_000, 820_000])
-def test_drift_beyond_it_takes_the_baseline_beside_the_candidate(drift_ns: int) -> None:
+@pytest.mark.parametrize(("drift_ns", "denominator_ns"), [(660_000, 660_000), (820_000, BASELINE_NS)])
+def test_drift_beyond_it_takes_the_faster_baseline(drift_ns: int, denominator_ns: int) -> None:
     verdict = timed(*[make_timing()] * 3, baseline=make_baseline(drift_span_ns=(drift_ns,) * 5))
-    assert verdict.baseline_ms == drift_ns / 1e6
-    assert verdict.speedup == drift_ns / SPAN_NS
+    assert verdict.baseline_ms == denominator_ns / 1e6
+    assert verdict.speedup == denominator_ns / SPAN_NS
     assert verdict.flags == (Flag.BASELINE_DRIFT,)
 
 
