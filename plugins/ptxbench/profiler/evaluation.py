@@ -116,6 +116,7 @@ class _Attempt:
         self._watch = watch
         self._trials: list[Trial] = []
         self._launches: dict[tuple[object, ...], KernelLaunch] = {}
+        self._output_tail: str | None = None
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
@@ -162,6 +163,7 @@ class _Attempt:
             except InfrastructureError:
                 suspicious = True
             if suspicious:
+                self._output_tail = worker.output_tail()
                 self._spares.retire(worker)
                 self._spares.reap()
                 self._take_drift(baselines)
@@ -175,7 +177,7 @@ class _Attempt:
             stage=self._watch.stage if error else "",
             message=str(error) if error else "",
             error_code=error.code if error else None,
-            output_tail=worker.output_tail(),
+            output_tail=worker.output_tail() if self._output_tail is None else self._output_tail,
             trials=tuple(self._trials),
             launches=tuple(
                 sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))

@@ -13,6 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -171,7 +172,7 @@ def serve(oracle: Oracle, channel: Connection) -> None:
     """Answer the next request, holding the device until what it used is cleared away."""
     request = json.loads(channel.recv_bytes())
     try:
-        with gpu_lock():
+        with nullcontext() if request["op"] == "hello" else gpu_lock():
             channel.send_bytes(json.dumps(answer(oracle, request)).encode())
             oracle.clear_up()
     except InfrastructureError as error:

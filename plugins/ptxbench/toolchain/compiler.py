@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ptxbench.errors import InfrastructureError
 from ptxbench.records.build import Cubin, Finding, KernelResources
 from ptxbench.toolchain import faults, headers
+from ptxbench.toolchain.disassembly import Disassembly, disassemble
 from ptxbench.toolchain.discovery import Tools
 from ptxbench.toolchain.elf import Elf
 from ptxbench.toolchain.plan import MODULE_ID, OBJECT_NAME
@@ -37,14 +37,23 @@ class Compilation(NamedTuple):
     timed_out: bool = False
     limited: bool = False
     """A limit of time, memory or file size ended it: true of this machine and moment only."""
+    crashed: bool = False
+    """A tool crashed on this source, twice. Such an end can still be the machine's."""
+    disassembled: bool = True
+    """Whether the disassembler, if there is one, read the device code."""
     shared_object: Path | None = None
     so_sha256: str | None = None
     cubins: tuple[Cubin, ...] = ()
     resources: tuple[KernelResources, ...] = ()
 
     @property
+    def lasting(self) -> bool:
+        """Whether the same content surely gives this again, so that it may be cached."""
+        return not self.limited and not self.crashed
+
+    @property
     def rejected_by_front_end(self) -> bool:
-        """Whether the language's front end rejected the source, so that other headers could change the outcome."""
+        """Whether the language's front end rejected the source or crashed on it, so that other headers could change the outcome."""
         return self.failed_step in FRONT_END_STEPS and not self.limited
 
 
@@ -84,7 +93,7 @@ class Compiler:
         # The host's errors come first, as from nvcc; a source that is wrong for both is reported once.
         host.result()
         device.result()
-        disassembly = pool.submit(self._disassemble)
+        disassembly = pool.submit(disassemble, steps, self._tools.disassembler)
         steps.run("host_compile")
         findings = screen_object((self._folder / OBJECT_NAME).read_bytes())
         if findings:
@@ -97,22 +106,6 @@ class Compiler:
         ours = (Path(MISSING_DIR), headers.LIGHT_DIR, tools.tvm_ffi.include_dir)
         return HeaderFolders(self._folder, (*ours, *self._steps.plan.include_dirs, *tools.host.include_dirs))
 
-    def _disassemble(self) -> str | None:
-        """Device code as text; None when there is no disassembler or nothing to read."""
-        disassembler, cubin = self._tools.disassembler, self._steps.product("assemble")
-        if disassembler is None or not function_names(cubin.read_bytes()):
-            return None
-        result = self._steps.attempt("disassemble", (str(disassembler.path), "-c", cubin.name))
-        if not result.ok and self._steps.session.timed_out_tool is None:
-            said = result.output.strip()[:300]
-            raise InfrastructureError(
-                "compiler_crashed",
-                f"expected nvdisasm {disassembler.version} to read what ptxas wrote; it said: {said}",
-            )
-        if not result.ok:
-            raise StepError("disassemble", result)
-        return result.output
-
     def _link_command(self) -> tuple[str, ...]:
         tools = self._tools
         return (
@@ -124,7 +117,7 @@ class Compiler:
             *("-lcuda", "-ltvm_ffi", "-lcudart_static", "-ldl", "-lrt", "-lpthread"),
         )
 
-    def _finish(self, entry_symbol: str, disassembly: Future[str | None]) -> Compilation:
+    def _finish(self, entry_symbol: str, disassembly: Future[Disassembly]) -> Compilation:
         path = self._folder / SHARED_OBJECT_NAME
         content, image = path.read_bytes(), self._steps.product("assemble").read_bytes()
         findings = screen_shared_object(content, image)
@@ -135,9 +128,10 @@ class Compiler:
             advice = f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({entry_symbol}, FUNCTION);"
             message = f"{SOURCE_NAME} exports no function named {entry_symbol}: end it with {advice}\n"
             return Compilation(log=self._steps.log() + message, failed_step="link")
-        text = disassembly.result()
+        text, note = disassembly.result()
         return Compilation(
-            log=self._steps.log(),
+            log=self._steps.log() + note,
+            disassembled=note == "",
             shared_object=path,
             so_sha256=hashlib.sha256(content).hexdigest(),
             cubins=(describe_cubin(image, self._steps.plan.device_arch, text),) if function_names(image) else (),
@@ -154,5 +148,9 @@ class Compiler:
         exceeded = faults.limit_note(result)
         if exceeded is not None:
             return Compilation(log=f"{log}{exceeded}\n", failed_step=failure.step, limited=True)
+        crash = faults.crash(result)
+        if crash is not None:
+            log = f"{log}{result.tool} crashed on this source ({crash}), and again when it was run once more\n"
+            return Compilation(log=log, failed_step=failure.step, crashed=True)
         faults.raise_if_infrastructure(result, self._folder)
         return Compilation(log=log, failed_step=failure.step)

@@ -22,6 +22,9 @@ MAX_PREPROCESSED_BYTES = 32 << 20
 _MAX_MISSING = 16
 """Missing headers that the screen looks past; more than a kernel includes."""
 
+_MAX_HEADER_CHARS = 200
+"""Longer names could exceed what the file system takes."""
+
 _SAFE_HEADER = re.compile(r"[\w+-][\w.+-]*(?:/[\w+-][\w.+-]*)*")
 
 
@@ -73,15 +76,23 @@ def _past_missing(steps: Steps, name: str, result: StepResult) -> StepResult:
     """Preprocesses again, with empty files for missing headers, until it passes or stops for another reason."""
     for _ in range(_MAX_MISSING):
         missing = missing_header(result.output)
-        if result.ok or missing is None or not _SAFE_HEADER.fullmatch(missing):
+        if result.ok or missing is None or not _stand_in(steps.folder / MISSING_DIR, missing):
             break
-        path = steps.folder / MISSING_DIR / missing
-        if path.is_dir():
-            break
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
         command = steps.command(name)
         steps.product(name).unlink(missing_ok=True)
         steps.product(name).hardlink_to(_kept(steps, name))
         result = steps.session.run((command[0], f"-I{MISSING_DIR}", *command[1:]))
     return result
+
+
+def _stand_in(folder: Path, header: str) -> bool:
+    """Makes an empty file for a missing header, unless its name is an odd one. Returns whether it did."""
+    if len(header) > _MAX_HEADER_CHARS or not _SAFE_HEADER.fullmatch(header):
+        return False
+    path = folder / header
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(exist_ok=False)
+    except (FileExistsError, NotADirectoryError):  # one header's name is the folder of another, or it is there already
+        return False
+    return True

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 MAX_OUTPUT_BYTES = 1 << 20
-"""Output of one step that is read back; a template error can print hundreds of megabytes."""
+"""Output of one step that is read back, its start and its end; a template error can print hundreds of megabytes."""
 
 _CPU_SLACK = 2.0
 """CPU seconds allowed per second of wall time limit: only a step that outlives its parent ever meets it."""
@@ -83,8 +83,11 @@ class Session:
             for pid in self._running:
                 _kill_group(pid)
 
-    def run(self, argv: Sequence[str]) -> StepResult:
-        """Runs one step in the session's folder and waits for it. Raises OSError when nothing can be started."""
+    def run(self, argv: Sequence[str], *, whole: bool = False) -> StepResult:
+        """Runs one step in the session's folder and waits for it; ``whole`` reads all of its output.
+
+        Raises OSError when nothing can be started.
+        """
         tool = Path(argv[0]).name
         with self._lock:
             self._count += 1
@@ -104,8 +107,7 @@ class Session:
                 )
                 self._running.add(process.pid)
             returncode = self._wait(process, tool)
-        with log.open("rb") as source:
-            return StepResult(tool, returncode, source.read(MAX_OUTPUT_BYTES).decode("utf-8", "replace"))
+        return StepResult(tool, returncode, _read(log, None if whole else MAX_OUTPUT_BYTES))
 
     def _limited(self, argv: Sequence[str]) -> list[str]:
         numbers = (
@@ -127,6 +129,20 @@ class Session:
             _kill_group(process.pid)
             with self._lock:
                 self._running.discard(process.pid)
+
+
+def _read(log: Path, limit: int | None) -> str:
+    """The text of a file; of a longer one, the first and the last half of ``limit`` bytes."""
+    with log.open("rb") as source:
+        size = source.seek(0, os.SEEK_END)
+        source.seek(0)
+        if limit is None or size <= limit:
+            content = source.read()
+        else:
+            content = source.read(limit // 2)
+            source.seek(-(limit // 2), os.SEEK_END)
+            content += source.read()
+    return content.decode("utf-8", "replace")
 
 
 def _kill_group(pid: int) -> None:

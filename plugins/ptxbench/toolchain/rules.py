@@ -6,7 +6,26 @@ Every entry names something that computes for the candidate, or that brings in c
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import NamedTuple
+
+
+class ScreenRule(StrEnum):
+    """The screen's rules, as findings name them. The judge has a rule of its own for each (docs/verdict-rules.md)."""
+
+    LIBRARY_HEADER = "library-header"
+    FOREIGN_HEADER = "foreign-header"
+    LINE_DIRECTIVE = "line-directive"
+    LIBRARY_FUNCTION = "library-function"
+    LIBRARY_SYMBOL = "library-symbol"
+    DYNAMIC_LOADING = "dynamic-loading"
+    DEVICE_CODE_LOADING = "device-code-loading"
+    DRIVER_ENTRY_POINT = "driver-entry-point"
+    EMBEDDED_DEVICE_CODE = "embedded-device-code"
+    EMBEDDED_FILE = "embedded-file"
+    PROCESS_CREATION = "process-creation"
+    HOST_CALLBACK = "host-callback"
+    UNREADABLE_OBJECT = "unreadable-object"
 
 
 class Library(NamedTuple):

@@ -18,6 +18,7 @@ from ptxbench.toolchain import fatbin, rules
 from ptxbench.toolchain.directives import line_markers
 from ptxbench.toolchain.elf import EM_CUDA, Elf, ElfError
 from ptxbench.toolchain.lexer import Kind, Token
+from ptxbench.toolchain.rules import ScreenRule
 from ptxbench.toolchain.sass import function_names
 from ptxbench.toolchain.translation import SOURCE_NAME, Inclusion, Translation
 
@@ -34,7 +35,7 @@ _MACHINE_OFFSET = 18
 
 
 class _Hit(NamedTuple):
-    rule: str
+    rule: ScreenRule
     message: str
     line: int
 
@@ -64,7 +65,7 @@ class HeaderFolders:
 def screen_source(source: str) -> tuple[Finding, ...]:
     """Findings in the source as it was written: line markers, with which text could pass for a header's."""
     message = "pretends that what follows comes from another file"
-    return _findings((_Hit("line-directive", message, line) for line in line_markers(source)), source)
+    return _findings((_Hit(ScreenRule.LINE_DIRECTIVE, message, line) for line in line_markers(source)), source)
 
 
 def screen_translation(translation: Translation, folders: HeaderFolders, source: str) -> tuple[Finding, ...]:
@@ -84,7 +85,9 @@ def screen_object(content: bytes) -> tuple[Finding, ...]:
     findings = [
         Finding(rule=verdict[0], message=verdict[1]) for name in called if (verdict := _undefined(name)) is not None
     ]
-    findings += [Finding(rule="embedded-device-code", message=f"section {name} holds device code") for name in hiding]
+    findings += [
+        Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=f"section {name} holds device code") for name in hiding
+    ]
     return unique(findings)
 
 
@@ -98,17 +101,17 @@ def screen_shared_object(content: bytes, assembled: bytes) -> tuple[Finding, ...
     except (ElfError, fatbin.FatbinError) as error:
         return (_unreadable(error),)
     findings = [
-        Finding(rule="library-symbol", message=f"the built object needs the library {name}")
+        Finding(rule=ScreenRule.LIBRARY_SYMBOL, message=f"the built object needs the library {name}")
         for name in needed
         if not rules.ALLOWED_NEEDED.fullmatch(name)
     ]
     if images != (assembled,):
         message = "the built object holds device code that was not compiled from the source"
-        findings.append(Finding(rule="embedded-device-code", message=message))
+        findings.append(Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=message))
     for name in kernels:
         library = rules.library_of_kernel(name)
         if library is not None:
-            findings.append(Finding(rule="library-symbol", message=f"the kernel {name} belongs to {library}"))
+            findings.append(Finding(rule=ScreenRule.LIBRARY_SYMBOL, message=f"the kernel {name} belongs to {library}"))
     return unique(findings)
 
 
@@ -141,9 +144,9 @@ def _inclusions(inclusions: Sequence[Inclusion], folders: HeaderFolders) -> Iter
         # CUDA's own headers include parts of CUB and Thrust, which a candidate may not include itself; a library of
         # functions may not come in by any way.
         if library is not None and (direct or rules.has_functions(library)):
-            yield _Hit("library-header", f"includes {relative or inclusion.path}, a header of {library}", line)
+            yield _Hit(ScreenRule.LIBRARY_HEADER, f"includes {relative or inclusion.path}, a header of {library}", line)
         elif relative is None:
-            yield _Hit("foreign-header", "includes a file outside the toolchain's own header folders", line)
+            yield _Hit(ScreenRule.FOREIGN_HEADER, "includes a file outside the toolchain's own header folders", line)
 
 
 def _tokens(tokens: Sequence[Token]) -> Iterator[_Hit]:
@@ -157,7 +160,7 @@ def _tokens(tokens: Sequence[Token]) -> Iterator[_Hit]:
     if loading:
         for token in tokens:
             if token.kind is Kind.STRING and _SONAME.fullmatch(token.text):
-                yield _Hit("dynamic-loading", f"names the library {token.text}", token.line)
+                yield _Hit(ScreenRule.DYNAMIC_LOADING, f"names the library {token.text}", token.line)
     yield from _declarations(tokens)
     yield from _entry_points(tokens)
 
@@ -165,31 +168,31 @@ def _tokens(tokens: Sequence[Token]) -> Iterator[_Hit]:
 def _string(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
     token = tokens[position]
     if rules.DEVICE_CODE_SECTION.search(token.text):
-        yield _Hit("embedded-device-code", "writes to a section that holds device code", token.line)
+        yield _Hit(ScreenRule.EMBEDDED_DEVICE_CODE, "writes to a section that holds device code", token.line)
     if not _is_assembly(tokens, position):
         return
     if _ASSEMBLED_FILE.search(token.text):
-        yield _Hit("embedded-file", "assembles a file into the object", token.line)
+        yield _Hit(ScreenRule.EMBEDDED_FILE, "assembles a file into the object", token.line)
     if _SYSCALL.search(token.text):
-        yield _Hit("process-creation", "enters the operating system by inline assembly", token.line)
+        yield _Hit(ScreenRule.PROCESS_CREATION, "enters the operating system by inline assembly", token.line)
 
 
 def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
     token = tokens[position]
     if token.text in rules.DYNAMIC_LOADING:
-        yield _Hit("dynamic-loading", f"uses {token.text}", token.line)
+        yield _Hit(ScreenRule.DYNAMIC_LOADING, f"uses {token.text}", token.line)
     elif rules.CODE_LOADING.fullmatch(token.text) or rules.REGISTRATION.fullmatch(token.text):
-        yield _Hit("device-code-loading", f"uses {token.text}", token.line)
+        yield _Hit(ScreenRule.DEVICE_CODE_LOADING, f"uses {token.text}", token.line)
     elif token.text in rules.HOST_CALLBACKS:
-        yield _Hit("host-callback", f"uses {token.text}", token.line)
+        yield _Hit(ScreenRule.HOST_CALLBACK, f"uses {token.text}", token.line)
     elif _follows(tokens, position, "::") and position + 2 < len(tokens):
         algorithm = tokens[position + 2].text
         if token.text == "thrust" or (token.text == "cub" and algorithm.startswith("Device")):
-            yield _Hit("library-function", f"uses {token.text}::{algorithm}", token.line)
+            yield _Hit(ScreenRule.LIBRARY_FUNCTION, f"uses {token.text}::{algorithm}", token.line)
         elif token.text == "Function" and algorithm.startswith("GetGlobal"):
-            yield _Hit("host-callback", f"uses {token.text}::{algorithm}", token.line)
+            yield _Hit(ScreenRule.HOST_CALLBACK, f"uses {token.text}::{algorithm}", token.line)
         elif token.text == "Module" and algorithm == "LoadFromFile":
-            yield _Hit("dynamic-loading", f"uses {token.text}::{algorithm}", token.line)
+            yield _Hit(ScreenRule.DYNAMIC_LOADING, f"uses {token.text}::{algorithm}", token.line)
 
 
 def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
@@ -209,7 +212,7 @@ def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
                 break
             library = rules.library_of_function(text) if depth == inside else None
             if library is not None and _is_declaration(tokens, position):
-                yield _Hit("library-function", f"declares {text} of {library}", tokens[position].line)
+                yield _Hit(ScreenRule.LIBRARY_FUNCTION, f"declares {text} of {library}", tokens[position].line)
             position += 1
 
 
@@ -233,35 +236,35 @@ def _entry_points(tokens: Sequence[Token]) -> Iterator[_Hit]:
     names = [token for token in tokens if token.kind is Kind.STRING and _DRIVER_NAME.fullmatch(token.text)]
     for token in names:
         if not rules.ALLOWED_ENTRY_POINT.fullmatch(token.text):
-            yield _Hit("driver-entry-point", f"looks up the driver function {token.text}", token.line)
+            yield _Hit(ScreenRule.DRIVER_ENTRY_POINT, f"looks up the driver function {token.text}", token.line)
     readable = any(rules.ALLOWED_ENTRY_POINT.fullmatch(token.text) for token in names)
     for position in lookups:
         argument = tokens[position + 2] if position + 2 < len(tokens) else None
         literal = argument is not None and argument.kind is Kind.STRING and _follows(tokens, position, "(")
         if literal and argument is not None and not _DRIVER_NAME.fullmatch(argument.text):
-            yield _Hit("driver-entry-point", f"looks up the driver function {argument.text}", argument.line)
+            yield _Hit(ScreenRule.DRIVER_ENTRY_POINT, f"looks up the driver function {argument.text}", argument.line)
         elif not literal and not readable:
             message = "looks up a driver function whose name is not written in the source"
-            yield _Hit("driver-entry-point", message, tokens[position].line)
+            yield _Hit(ScreenRule.DRIVER_ENTRY_POINT, message, tokens[position].line)
 
 
-def _undefined(name: str) -> tuple[str, str] | None:
+def _undefined(name: str) -> tuple[ScreenRule, str] | None:
     """Rule and message for a function that the object calls."""
     if name in rules.DYNAMIC_LOADING or rules.RUNTIME_INTERNAL.fullmatch(name):
-        return "dynamic-loading", f"calls {name}"
+        return ScreenRule.DYNAMIC_LOADING, f"calls {name}"
     if name in rules.PROCESS_CREATION:
-        return "process-creation", f"calls {name}"
+        return ScreenRule.PROCESS_CREATION, f"calls {name}"
     if rules.CODE_LOADING.fullmatch(name):
-        return "device-code-loading", f"calls {name}"
+        return ScreenRule.DEVICE_CODE_LOADING, f"calls {name}"
     if name in rules.HOST_CALLBACKS:
-        return "host-callback", f"calls {name}"
+        return ScreenRule.HOST_CALLBACK, f"calls {name}"
     library = rules.library_of_function(name)
-    return None if library is None else ("library-symbol", f"calls {name} of {library}")
+    return None if library is None else (ScreenRule.LIBRARY_SYMBOL, f"calls {name} of {library}")
 
 
 def _unreadable(error: Exception) -> Finding:
     """No compiler writes such an object unless the source tampers with its sections."""
-    return Finding(rule="unreadable-object", message=f"the built object cannot be inspected: {error}")
+    return Finding(rule=ScreenRule.UNREADABLE_OBJECT, message=f"the built object cannot be inspected: {error}")
 
 
 def _holds_device_code(content: bytes) -> bool:

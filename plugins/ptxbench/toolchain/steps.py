@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ptxbench.toolchain import driver, faults
 from ptxbench.toolchain.plan import CompilePlan
 from ptxbench.toolchain.process import Session, StepResult
 
@@ -34,9 +35,18 @@ class Steps:
         self.session = session
         self.outputs: dict[str, str] = {}
 
-    def attempt(self, name: str, command: Sequence[str] | None = None) -> StepResult:
-        """Runs a step, by default the plan's of that name, and returns how it ended."""
-        result = self.session.run(self.command(name) if command is None else command)
+    def attempt(self, name: str, command: Sequence[str] | None = None, *, whole: bool = False) -> StepResult:
+        """Runs a step, by default the plan's of that name, and returns how it ended; once more if it crashed.
+
+        ``whole`` reads all of its output. Raises InfrastructureError when a crash does not repeat itself.
+        """
+        command = self.command(name) if command is None else command
+        result = self._run(name, command, whole=whole)
+        if faults.crash(result) is not None:
+            first, result = result, self._run(name, command, whole=whole)
+            if not self._blames_source(result):
+                faults.raise_if_infrastructure(result, self.folder)
+                raise faults.not_repeated(first, result)
         self.outputs[name] = result.output
         return result
 
@@ -60,6 +70,18 @@ class Steps:
         """The file that a step of the plan writes (its ``-o``)."""
         command = self.command(name)
         return self.folder / command[command.index("-o") + 1]
+
+    def _run(self, name: str, command: Sequence[str], *, whole: bool) -> StepResult:
+        if not driver.drives(command):
+            return self.session.run(command, whole=whole)
+        report = self.folder / f"{name}.statuses"
+        report.unlink(missing_ok=True)
+        return driver.traced(self.session.run(driver.watched(command, report.name), whole=whole), command, report)
+
+    def _blames_source(self, second: StepResult) -> bool:
+        """Whether a second try leaves the first one's crash to the source."""
+        stopped = self.session.timed_out_tool is not None or faults.limit_note(second) is not None
+        return stopped or faults.crash(second) is not None
 
     def log(self) -> str:
         """Output of the steps that ran, in nvcc's order; what both halves say alike is said once."""

@@ -76,8 +76,9 @@ class Toolchain:
     def build(self, candidate: Candidate, arch: Arch) -> Built:
         """Builds and inspects a candidate, or returns the cached build of the same content.
 
-        Raises InputError for an entry that names no function, InfrastructureError for faults that are not the
-        candidate's: ``compiler_missing``, ``compiler_crashed``, ``disk_full``.
+        A compiler that crashes on a source gives a compile error. Raises InputError for an entry that names no function,
+        InfrastructureError for faults that are not the candidate's: ``compiler_missing``, ``compiler_crashed`` (killed
+        from outside, or a crash that does not repeat itself), ``disk_full``.
         """
         symbol = candidate.entry.rpartition("::")[2]
         if not _SYMBOL.fullmatch(symbol):
@@ -112,8 +113,7 @@ class Toolchain:
         raise AssertionError("header_choices is never empty")
 
     def _keep(self, key: str, build: Build, result: Compilation) -> Built:
-        # What a limit ended may succeed on a less busy machine.
-        return Built(build, None) if result.limited else self._cache.store(key, build, result.shared_object)
+        return self._cache.store(key, build, result.shared_object) if result.lasting else Built(build, None)
 
     def _record(self, candidate: Candidate, arch: Arch, choice: Headers, result: Compilation, folder: Path) -> Build:
         if result.findings:
@@ -133,7 +133,7 @@ class Toolchain:
             cubins=result.cubins,
             resources=result.resources,
             toolchain=self._identity((*NVCC_FLAGS, "-gencode", arch.gencode), choice),
-            inspection="ok" if self._tools.disassembler else "unavailable",
+            inspection="ok" if self._tools.disassembler and result.disassembled else "unavailable",
         )
 
     def _identity(self, flags: tuple[str, ...], choice: Headers) -> ToolchainIdentity:

@@ -25,6 +25,7 @@ class Rule(StrEnum):
     SCREEN_EMBEDDED_FILE = "screen.embedded_file"
     SCREEN_PROCESS_CREATION = "screen.process_creation"
     SCREEN_HOST_CALLBACK = "screen.host_callback"
+    SCREEN_UNREADABLE_OBJECT = "screen.unreadable_object"
     SCREEN_OTHER = "screen.other"
     SCREEN_FOREIGN_KERNEL = "screen.foreign_kernel"
     COMPILE_ERROR = "compile.error"
