@@ -29,8 +29,8 @@ PRIMARY = (
     "mha_bwd_d128",
     "mha_bwd_d128_causal",
 )
-PAUSE_S = 0.3
-"""Between rounds the oracle replaces the used sandbox, as it does while a model is thinking."""
+PAUSE_S = 2.5
+"""Between rounds the oracle replaces the used sandbox, as it does while a model is thinking or tools run."""
 
 
 def reference(name: str) -> str:

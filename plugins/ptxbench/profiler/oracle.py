@@ -90,16 +90,21 @@ class Oracle:
 
     def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
         """InstructionEvidence of one candidate."""
-        self.spares.warm()
+        self._warm_beside_tools()
         state, _ = self._state(Case.model_validate_json(request["case"]))
         return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
 
     def do_sanitize(self, request: dict[str, Any]) -> dict[str, Any]:
         """SafetyEvidence of one candidate and one tool; memcheck runs the full workload, the rest shrunk axes."""
-        self.spares.warm()
+        self._warm_beside_tools()
         case = Case.model_validate_json(request["case"])
         state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
         return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
+
+    def _warm_beside_tools(self) -> None:
+        """Nobody reads a clock while a tool runs."""
+        self.spares.replenish()
+        self.spares.warm()
 
     @staticmethod
     def _job(state: WorkloadState, request: dict[str, Any]) -> dict[str, Any]:
@@ -118,11 +123,10 @@ class Oracle:
         }
 
     def clear_up(self) -> None:
-        """A request was answered: clear away the sandbox that it used and start another, while the device is ours."""
+        """A request was answered: clear away what it used and see to the next, while the device is ours."""
         self._restless = False
         try:
-            self.spares.reap()
-            self.spares.replenish()
+            self.spares.used()
             self.spares.settle()
         except InfrastructureError:
             self._restless = True
@@ -132,11 +136,9 @@ class Oracle:
         if self._restless:
             return
         try:
-            self.spares.replenish()
             # Another process may be timing on this device.
             with gpu_lock(timeout_s=0.0):
-                self.spares.warm()
-                self.spares.settle()
+                self.spares.rest()
         except InfrastructureError as error:
             # The next evaluation meets it and says so; until then nothing is started again and again.
             self._restless = error.kind != "busy_device"

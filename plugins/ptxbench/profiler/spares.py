@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -10,19 +11,38 @@ from ptxbench.profiler.worker import Worker, sandbox_command
 
 SPARES = 3
 """Enough for a burst of evaluations: each uses one, and the first of a workload another for an empty call."""
+LOW_WATER = 2
+"""With fewer left, others are started even if evaluations follow each other closely."""
+IDLE_S = 1.0
+"""Imports take processor time from an evaluation that runs beside them (loading a candidate took 7 to 11 ms instead of
+2 to 4, H200 host with 16 processors), so in a burst they wait until it seems to be over."""
 
 
 class Spares:
     """Sandboxes without a candidate yet, started ahead.
 
-    Starting one and its imports takes a processor only, so a used one is replaced at once. Its CUDA context is created
-    where no timing can be disturbed: when the oracle is idle, beside tools, or, at the latest, when it is taken.
+    Starting one and its imports take a processor only; its CUDA context is created where no timing can be disturbed:
+    when the oracle is idle, beside tools, or, at the latest, when it is taken.
     """
 
     def __init__(self, size: int = SPARES) -> None:
         self._size = size
         self._waiting: deque[Worker] = deque()
         self._retired: list[Worker] = []
+        self._last_use = 0.0
+
+    def used(self) -> None:
+        """A request was answered: replace what it used now if few are left, else once it seems to be the last."""
+        self._last_use = time.monotonic()
+        if len(self._waiting) < LOW_WATER:
+            self.replenish()
+
+    def rest(self) -> None:
+        """Nobody asks for anything, and the device is ours: replace what was used and have contexts created."""
+        if time.monotonic() - self._last_use >= IDLE_S:
+            self.replenish()
+        self.warm()
+        self.settle()
 
     def replenish(self) -> None:
         """Start what is missing, without waiting for it."""
@@ -53,7 +73,8 @@ class Spares:
 
     def take(self) -> Worker:
         """A sandbox with a context, the one that is ready soonest."""
-        self.replenish()
+        if not self._waiting:
+            self.replenish()
         worker = next((spare for spare in self._waiting if spare.warming), self._waiting[0])
         self._or_dropped(worker, worker.wait_ready)
         self._waiting.remove(worker)

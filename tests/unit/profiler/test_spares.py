@@ -97,6 +97,31 @@ def test_the_warm_spare_is_taken_first(program: Path) -> None:
     spares.close()
 
 
+def test_a_burst_does_not_start_others_before_few_are_left(program: Path) -> None:
+    spares = Spares(3)
+    spares.replenish()
+    for left in (2, 3, 2):  # below two, three are waiting again
+        spares.take().close()
+        spares.used()
+        assert len(spares._waiting) == left
+    spares.close()
+
+
+def test_rest_waits_for_the_end_of_a_burst(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spares = Spares(2)
+    spares.replenish()
+    warm_all(spares)
+    monkeypatch.setattr(module, "LOW_WATER", 0)
+    spares.take().close()
+    spares.used()
+    spares.rest()
+    assert len(spares._waiting) == 1
+    monkeypatch.setattr(module, "IDLE_S", 0.0)
+    spares.rest()
+    assert len(spares._waiting) == 2
+    spares.close()
+
+
 def test_spare_that_cannot_start_is_met_once(program: Path) -> None:
     honest = program.read_text()
     program.write_text("raise SystemExit('no driver')\n")
