@@ -173,3 +173,15 @@ def test_the_ci_script_runs_everything():
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
     for target in ("check", "test", "bench"):
         assert re.search(rf'^step "\w+" {target}\b', script.read_text(), re.MULTILINE)
+
+
+def test_the_readme_shows_the_table_that_make_bench_prints(checkout, monkeypatch):
+    """A new measurement of the reference solutions changes the page too: paste what this test found."""
+    (checkout.path / "generated" / "reference").symlink_to(ROOT / "generated" / "reference")
+    monkeypatch.setenv("COLUMNS", "100")
+    result = checkout.runpytest_subprocess("-m", "h100", "--profiler", "replay", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=15, deselected=15)
+    printed = result.outlines[result.outlines.index("reference on h100") :]
+    table = "\n".join(printed[: next(n for n, line in enumerate(printed) if line.startswith("N: "))])
+    assert table.startswith("reference on h100\n")
+    assert f"```\n{table}\n```" in (ROOT / "README.md").read_text(), table
