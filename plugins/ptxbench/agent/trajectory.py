@@ -9,11 +9,11 @@ from typing import TypeVar
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
-from ptxbench.agent.store import RunStore
+from ptxbench.agent.store import RunStore, StoredTurn
 from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, Proposal
-from ptxbench.records import Candidate, InfrastructureFault, Outcome, TurnKey, TurnRecord
-from ptxbench.verdict import judge_infrastructure
+from ptxbench.records import Candidate, InfrastructureFault, Outcome, Target, TurnKey, TurnRecord, Verdict
+from ptxbench.verdict import judge, judge_infrastructure
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 RETRIES = 2
@@ -77,19 +77,23 @@ class TrajectoryRunner:
             self._unsaved.pop(0)
 
     def _turn(self, plan: TrajectoryPlan, turn: int, history: Sequence[TurnRecord]) -> TurnRecord | Skipped:
-        stored = self._reusable(plan, turn)
-        if stored is not None:
-            return stored
+        floor = plan.model.min_speedup(plan.case)  # a broken file of floors must cost no measurement
+        stored = self._store.load(plan.key(turn))
+        known = plan.model.known_source(plan.case, plan.variant, plan.trajectory, turn)
+        if stored is not None and known not in (None, stored.record.source_sha256):
+            stored = None
+        if stored is not None and (record := self._reusable(plan, stored, floor)) is not None:
+            return record
         profiler = self._profilers.for_case(plan.case)
         if isinstance(profiler, Skipped):
             return profiler
-        proposal = self._retried(
+        proposal = _proposed_before(stored) or self._retried(
             lambda: plan.model.propose(plan.case, plan.variant, plan.trajectory, turn, tuple(history))
         )
         if isinstance(proposal, End):
             return Skipped(proposal.message)
         evaluation = self._retried(lambda: self._evaluator.evaluate(plan.case, proposal, profiler))
-        record = _record(plan, turn, proposal, evaluation)
+        record = _record(plan, turn, proposal, evaluation, floor)
         try:
             self._store.save(record, proposal.candidate)
         except InfrastructureError:
@@ -97,21 +101,19 @@ class TrajectoryRunner:
             raise
         return record
 
-    def _reusable(self, plan: TrajectoryPlan, turn: int) -> TurnRecord | None:
-        """The stored turn, if it is finished and still answers the question that is asked now."""
-        stored = self._store.load(plan.key(turn))
-        if stored is None:
-            return None
+    def _reusable(self, plan: TrajectoryPlan, stored: StoredTurn, floor: float | None) -> TurnRecord | None:
+        """The stored turn by today's rules, if it is finished; None if it must be measured again."""
         record = stored.record
-        known = plan.model.known_source(plan.case, plan.variant, plan.trajectory, turn)
-        if record.verdict.outcome is Outcome.UNKNOWN or (known is not None and known != record.source_sha256):
+        if record.build is not None:
+            verdict = judge(plan.case, record.build, record.evidence)
+            record = record.model_copy(update={"verdict": verdict})
+        if _is_open(record.verdict):
             return None
         if record.evidence_origin == "replayed" and self._profilers.measures(plan.case):
             return None
-        floor = plan.model.min_speedup(plan.case)
-        if floor != record.min_speedup:
-            # A floor is not part of what was measured: it may change without measuring again.
-            record = record.model_copy(update={"min_speedup": floor})
+        # A floor is not part of what was measured: it may change without measuring again.
+        record = record.model_copy(update={"min_speedup": floor})
+        if record != stored.record:
             self._store.save(record, stored.candidate)
         return record
 
@@ -146,7 +148,21 @@ def _target_reached(record: TurnRecord) -> Skipped | None:
     )
 
 
-def _record(plan: TrajectoryPlan, turn: int, proposal: Proposal, evaluation: Evaluation) -> TurnRecord:
+def _is_open(verdict: Verdict) -> bool:
+    """Whether something that should be known is not, and might be when tried again: a tool was missing, say."""
+    return verdict.outcome is Outcome.UNKNOWN or (verdict.correct and verdict.target is Target.UNKNOWN)
+
+
+def _proposed_before(stored: StoredTurn | None) -> Proposal | None:
+    """The candidate of a turn that is measured again: asking the model anew would be paid for, and another answer."""
+    if stored is None or stored.candidate is None:
+        return None
+    return Proposal(candidate=stored.candidate, origin=stored.record.origin)
+
+
+def _record(
+    plan: TrajectoryPlan, turn: int, proposal: Proposal, evaluation: Evaluation, floor: float | None
+) -> TurnRecord:
     return TurnRecord(
         key=plan.key(turn),
         definition=plan.case.definition.name,
@@ -158,7 +174,7 @@ def _record(plan: TrajectoryPlan, turn: int, proposal: Proposal, evaluation: Eva
         evidence=evaluation.evidence,
         evidence_origin=evaluation.origin,
         verdict=evaluation.verdict,
-        min_speedup=plan.model.min_speedup(plan.case),
+        min_speedup=floor,
         stages_ms=evaluation.stages_ms,
     )
 
@@ -177,5 +193,4 @@ def _fault_record(plan: TrajectoryPlan, turn: int, error: InfrastructureError) -
         evidence_origin="none",
         verdict=judge_infrastructure(fault),
         fault=fault,
-        min_speedup=plan.model.min_speedup(plan.case),
     )

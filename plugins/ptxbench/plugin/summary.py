@@ -5,6 +5,7 @@ Turns are read back from the run folder, so that it makes no difference which pr
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
@@ -29,7 +30,8 @@ class Summary:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, pytest.TestReport | None] = {}
+        """Turn ids with the report of their set-up, which says what became of the turn in this session."""
         self._skipped: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
         self._json_error = ""
@@ -39,7 +41,8 @@ class Summary:
         found = turn_id(report.nodeid)
         if found is None:
             return
-        self._seen[found] = None
+        setup = report if report.when == "setup" else None
+        self._seen[found] = setup or self._seen.get(found)
         self._notes.update((str(text), None) for name, text in report.user_properties if name == NOTE)
         if report.skipped and isinstance(report.longrepr, tuple):
             self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
@@ -79,7 +82,8 @@ class Summary:
         folder = self._bench.run_folder
         here = terminalreporter.startpath
         shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
-        write(f"Run: {shown} (--run {self._bench.run_name} resumes it)")
+        # With "=": pytest takes a path that stands alone for a place to find tests in.
+        write(f"Run: {shown} ({shlex.join([f'--run={self._bench.run_name}'])} resumes it)")
 
     def _print_table(self, terminalreporter: pytest.TerminalReporter) -> None:
         from ptxbench.report import render
@@ -99,8 +103,16 @@ class Summary:
         return build_report(records, plans_of(keys))
 
     def _record(self, key: TurnKey) -> TurnRecord | None:
-        """What the run folder has of a turn: its record, else its fault."""
+        """What became of a turn: its record, or its fault; None if it never happened.
+
+        The folder may hold a record of an earlier session. It counts only if this one resolved the turn to it.
+        """
         store = self._bench.store
+        setup = self._seen[str(key)]
+        if setup is not None and setup.failed:
+            return store.load_fault(key)
+        if setup is not None and setup.skipped:
+            return None
         stored = store.load(key)
         return stored.record if stored is not None else store.load_fault(key)
 
