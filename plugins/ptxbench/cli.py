@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ptxbench import __version__
@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="say what this machine can do, what each gap costs, how to close it")
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
-    judge = commands.add_parser("judge", help="judge stored evidence again; exit status 1 if a verdict changed")
+    judge = commands.add_parser(
+        "judge", help="judge stored evidence again; exit status 1 if a verdict changed or a turn is damaged"
+    )
     judge.add_argument(
         "records", nargs="+", metavar="RUN|RECORD", help="a run (name or path), or the JSON file of one of its turns"
     )
@@ -71,16 +73,21 @@ def _judge(options: argparse.Namespace) -> int:
     import shutil
 
     from ptxbench.agent.rejudging import rejudge
+    from ptxbench.agent.store import DamagedTurn
     from ptxbench.cases import find_root
     from ptxbench.report import render, summarize
 
-    judged = rejudge(find_root(Path.cwd()), options.records)
+    entries = rejudge(find_root(Path.cwd()), options.records)
+    damaged = [entry for entry in entries if isinstance(entry, DamagedTurn)]
+    judged = [entry for entry in entries if not isinstance(entry, DamagedTurn)]
     _print(render(summarize(again.record for again in judged), shutil.get_terminal_size().columns))
     changed = [again for again in judged if again.changes]
     for again in changed:
         _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
-    _print([f"{len(judged)} turns judged again, {len(changed)} verdicts changed"])
-    return 1 if changed else 0
+    _print(f"damaged: {turn.path}: {turn.reason}" for turn in damaged)
+    count = f", {len(damaged)} damaged" if damaged else ""
+    _print([f"{len(judged)} turns judged again, {len(changed)} verdicts changed{count}"])
+    return 1 if changed or damaged else 0
 
 
 def _evidence(options: argparse.Namespace) -> int:
@@ -88,7 +95,7 @@ def _evidence(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
 
     kept = keep_evidence(find_root(Path.cwd()), options.run, options.into)
-    _print([f"{turn.record.key}: {turn.path or f'nothing written: {turn.reason}'}" for turn in kept])
+    _print([f"{turn.turn}: {turn.path or f'nothing written: {turn.reason}'}" for turn in kept])
     return 0 if any(turn.path for turn in kept) else 1
 
 
@@ -99,6 +106,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 }
 
 
-def _print(lines: Sequence[str]) -> None:
+def _print(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()

@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
 from ptxbench import __version__
+from ptxbench.records import Candidate
 
 RUN = ("-p", "no:cacheprovider", "--profiler", "replay", "-m", "h100", "--run", "monday")
 
@@ -90,6 +92,60 @@ def test_evidence_of_another_source_is_not_kept(monday):
     assert "is not the source that was measured" in done.stdout
     assert sorted(path.name for path in folder.iterdir()) == before
     assert ptxbench(monday, "evidence", "monday", "--into", "nowhere").returncode == 2
+
+
+def test_evidence_of_a_source_with_other_newlines_is_kept(monday):
+    folder = measured(monday)
+    (folder / "kernel.evidence.json").unlink(missing_ok=True)
+    source = (folder / "kernel.cu").read_text().replace("\n", "\r\n").encode()
+    record = record_of(monday)
+    data = json.loads(record.read_text())
+    sha256 = Candidate(source=source.decode()).sha256
+    data["source_sha256"] = data["build"]["candidate_sha256"] = data["evidence"]["candidate_sha256"] = sha256
+    record.write_text(json.dumps(data))
+    record.with_suffix(".cu").write_bytes(source)
+    (folder / "kernel.cu").write_bytes(source)
+    done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (folder / "kernel.evidence.json").is_file()
+
+
+def test_evidence_beside_a_source_that_is_no_text_is_not_kept(monday):
+    (measured(monday) / "kernel.cu").write_bytes(b"// \xff\n")
+    done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
+    assert done.returncode == 1
+    assert "kernel.cu cannot be read: expected UTF-8 text, found byte 3 that is not" in done.stdout
+    assert done.stderr == ""
+
+
+def test_damaged_turns_are_named(monday):
+    record_of(monday).write_text("{")
+    path = record_of(monday)
+    done = ptxbench(monday, "judge", "monday")
+    assert done.returncode == 1
+    assert f"\ndamaged: {path}: not a whole record" in done.stdout
+    assert done.stdout.endswith("4 turns judged again, 0 verdicts changed, 1 damaged\n")
+    done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
+    assert done.returncode == 1
+    assert f"{path}: nothing written: it is damaged: not a whole record" in done.stdout
+    for other in path.parents[1].glob("*/turn0.json"):
+        other.write_text("{")
+    done = ptxbench(monday, "judge", "monday")
+    assert done.returncode == 1
+    assert done.stdout.count("damaged: ") == 5
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("place", ["/tmp", "."])
+def test_a_record_outside_its_run_is_refused(monday, place):
+    data = json.loads(record_of(monday).read_text()) | {"source_sha256": None}
+    with tempfile.NamedTemporaryFile("w", dir=monday.path / place, suffix=".json") as file:
+        json.dump(data, file)
+        file.flush()
+        done = ptxbench(monday, "judge", file.name)
+    assert done.returncode == 2
+    assert "expected a turn inside its run folder (turns/<trajectory>/turnN.json)" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_judging_needs_no_compiler(monday, monkeypatch):

@@ -1,43 +1,30 @@
-"""Files that are either whole or absent, whatever happens to the process that writes them."""
+"""Writing in a run folder, and the locks between the processes that do."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.files import write_whole
 
 LOCK_POLL_S = 0.2
 """How often a waiting process looks again: it must hear Ctrl-C, which a blocking lock would not."""
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write ``data`` so that ``path`` holds either its old content or all of the new one.
+def write_record(path: Path, data: bytes) -> None:
+    """Write a part of the run folder, whole or not at all.
 
     Raises InfrastructureError("disk_full") with what to do; other refusals of the system have the same kind, since
     either way the record has no place to go.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        temporary = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+        write_whole(path, data)
     except OSError as error:
         raise write_failure(path, error) from error
 
@@ -51,20 +38,6 @@ def write_failure(path: Path, error: OSError) -> InfrastructureError:
         f"{path}: expected to write the record, found: {found}. What was stored before is intact; "
         f"{'free some space' if full else 'make the folder writable'} and run again with the same --run",
     )
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut; a file system that cannot is no reason to fail."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        return
-    finally:
-        os.close(descriptor)
 
 
 def open_lock(path: Path) -> int:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.agent.run_names import resolve_run
-from ptxbench.agent.store import RunStore
+from ptxbench.agent.store import DamagedTurn, RunStore, StoredTurn
 from ptxbench.errors import InputError
 from ptxbench.profiler.replay import EVIDENCE_SUFFIX, save_evidence
-from ptxbench.records import Candidate, TurnRecord
+from ptxbench.records import Candidate
 
 
 class Kept(NamedTuple):
     """One turn's evidence, written or not."""
 
-    record: TurnRecord
+    turn: str
+    """Its id, or where its damaged record lies."""
     path: Path | None
     reason: str
     """Why nothing was written; empty where it was."""
@@ -31,22 +32,37 @@ def keep_evidence(root: Path, run: str, into: Path) -> list[Kept]:
         raise InputError(f"--into {into}: expected a folder that holds <arch>/<definition>/kernel.cu, found none")
     path = Path(run)
     store = RunStore.read(path if path.is_dir() else resolve_run(root, run))
-    return [_keep(stored.record, into) for stored in store.turns()]
+    return [_keep(entry, into) for entry in store.entries()]
 
 
-def _keep(record: TurnRecord, into: Path) -> Kept:
+def _keep(entry: StoredTurn | DamagedTurn, into: Path) -> Kept:
+    if isinstance(entry, DamagedTurn):
+        return Kept(str(entry.path), None, f"it is damaged: {entry.reason}")
+    record = entry.record
+    turn = str(record.key)
     if record.evidence is None or record.evidence_origin != "measured":
-        return Kept(record, None, "it was not measured in this run")
+        return Kept(turn, None, "it was not measured in this run")
     kernel = into / record.key.arch / record.definition / "kernel.cu"
-    try:
-        source = kernel.read_text(encoding="utf-8")
-    except OSError:
-        return Kept(record, None, f"there is no {kernel}")
-    if Candidate(source=source).sha256 != record.evidence.candidate_sha256:
-        return Kept(record, None, f"{kernel} is not the source that was measured")
+    reason = _other_source(kernel, record.evidence.candidate_sha256)
+    if reason:
+        return Kept(turn, None, reason)
     path = kernel.with_name(f"{kernel.stem}{EVIDENCE_SUFFIX}")
     try:
         save_evidence(record.evidence, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}; free space or choose another --into") from error
-    return Kept(record, path, "")
+    return Kept(turn, path, "")
+
+
+def _other_source(kernel: Path, sha256: str) -> str:
+    """Why ``kernel`` is not the source of that hash; empty where it is."""
+    try:
+        # Not as text: that would read other newlines than were measured.
+        source = kernel.read_bytes().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return f"there is no {kernel}"
+    except UnicodeDecodeError as error:
+        return f"{kernel} cannot be read: expected UTF-8 text, found byte {error.start} that is not"
+    except OSError as error:
+        return f"{kernel} cannot be read: {error.strerror}"
+    return "" if Candidate(source=source).sha256 == sha256 else f"{kernel} is not the source that was measured"

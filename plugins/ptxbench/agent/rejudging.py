@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptxbench.agent.run_names import resolve_run
-from ptxbench.agent.store import RunStore, read_record
+from ptxbench.agent.store import DamagedTurn, RunStore, read_record
 from ptxbench.errors import InputError
 from ptxbench.records import TurnRecord, Verdict
 from ptxbench.verdict import judge
@@ -25,14 +25,18 @@ class Rejudged(NamedTuple):
     """``field: before -> now`` for everything in the verdict that is not as it was."""
 
 
-def rejudge(root: Path, names: Sequence[str]) -> list[Rejudged]:
-    """Judge every turn of the named runs and record files. Nothing is written.
+def rejudge(root: Path, names: Sequence[str]) -> list[Rejudged | DamagedTurn]:
+    """Judge every turn of the named runs and record files; damaged turns of a run are named. Nothing is written.
 
     Raises InputError for a run that does not exist or is empty, a file that is no record, or a turn whose case is in no
     suite of the checkout ``root``.
     """
     cases = _Cases(root)
-    return [_judged(record, cases.find(suites, record)) for name in names for suites, record in _records(root, name)]
+    return [
+        entry if isinstance(entry, DamagedTurn) else _judged(entry, cases.find(suites, entry))
+        for name in names
+        for suites, entry in _entries(root, name)
+    ]
 
 
 class _Cases:
@@ -59,20 +63,30 @@ class _Cases:
         )
 
 
-def _records(root: Path, name: str) -> Iterator[tuple[Sequence[str], TurnRecord]]:
+def _entries(root: Path, name: str) -> Iterator[tuple[Sequence[str], TurnRecord | DamagedTurn]]:
     """Records with the suites that their case is in."""
     path = Path(name)
     if path.is_file():
         record = read_record(path)
-        # turns/<trajectory>/turn<N>.json: the run knows which suites it is of.
-        yield _suites(RunStore.read(path.absolute().parents[2])), record
+        yield _suites(RunStore.read(_run_folder(path))), record
         return
     store = RunStore.read(path if path.is_dir() else resolve_run(root, name))
-    records = [stored.record for stored in store.turns()]
-    if not records:
+    entries = list(store.entries())
+    if not entries:
         raise InputError(f"{store.folder}: expected a run with finished turns, found none")
-    for record in records:
-        yield _suites(store), record
+    for entry in entries:
+        yield _suites(store), entry if isinstance(entry, DamagedTurn) else entry.record
+
+
+def _run_folder(path: Path) -> Path:
+    """The run that a record file is of: it knows which suites there are. Raises InputError."""
+    parents = path.absolute().parents
+    if len(parents) < 3 or parents[1].name != "turns":
+        raise InputError(
+            f"{path}: expected a turn inside its run folder (turns/<trajectory>/turnN.json), found the file elsewhere; "
+            "judge it where the run wrote it"
+        )
+    return parents[2]
 
 
 def _suites(store: RunStore) -> Sequence[str]:

@@ -12,13 +12,15 @@ from ptxbench.errors import InputError
 def resolve_run(root: Path, text: str) -> Path:
     """The folder that ``--run`` names: a path if it looks like one, else ``generated/NAME`` of the checkout.
 
-    Raises InputError for a name that would leave ``generated`` or is the reference folder.
+    Raises InputError for no name at all, and for the folder of the reference solutions, however it is written.
     """
     if os.sep in text or text.startswith((".", "~")):
-        return Path(text).expanduser().absolute()
-    if not text.strip() or text == "reference":
+        folder = Path(os.path.abspath(os.path.expanduser(text)))
+    else:
+        folder = root / "generated" / text
+    if not text.strip() or folder.resolve().is_relative_to((root / "generated" / "reference").resolve()):
         raise InputError(f"--run {text!r}: expected a name of a run or a path; this one is reserved, choose another")
-    return root / "generated" / text
+    return folder
 
 
 def fresh_run_name(now: datetime) -> str:

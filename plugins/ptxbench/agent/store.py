@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,12 +20,13 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from ptxbench import __version__
-from ptxbench.agent.files import locked, open_lock, write_failure, write_whole
+from ptxbench.agent.files import locked, open_lock, write_failure, write_record
 from ptxbench.agent.identity import RunIdentity
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import Candidate, TurnKey, TurnRecord
 
 RUN_FILE = "run.json"
+SUBFOLDERS = ("turns", "faults", "aside", "locks")
 
 
 class StoredTurn(NamedTuple):
@@ -33,6 +34,14 @@ class StoredTurn(NamedTuple):
 
     record: TurnRecord
     candidate: Candidate | None
+
+
+class DamagedTurn(NamedTuple):
+    """A turn whose files are not whole or do not agree."""
+
+    path: Path
+    """Its record."""
+    reason: str
 
 
 class RunStore:
@@ -53,6 +62,7 @@ class RunStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             _refuse_foreign(folder)
+            _refuse_files(folder)
             with locked(open_lock(folder / ".lock"), lambda: False):
                 return cls(folder, _join(folder, suites))
         except (InfrastructureError, OSError) as error:
@@ -62,8 +72,10 @@ class RunStore:
 
     @classmethod
     def read(cls, folder: Path) -> RunStore:
-        """An existing run, for reading. Raises InputError if there is none."""
-        return cls(folder, _read_identity(folder))
+        """An existing run, for reading. Raises InputError if there is none, or files lie where its folders belong."""
+        identity = _read_identity(folder)
+        _refuse_files(folder)
+        return cls(folder, identity)
 
     @property
     def name(self) -> str:
@@ -81,12 +93,16 @@ class RunStore:
         return [stored.record.key for stored in self.turns()]
 
     def turns(self) -> Iterator[StoredTurn]:
-        """Every intact turn on disk, sorted by trajectory and turn. Damaged ones stay where they are."""
+        """Every intact turn on disk, sorted by trajectory and turn."""
+        return (entry for entry in self.entries() if isinstance(entry, StoredTurn))
+
+    def entries(self) -> Iterator[StoredTurn | DamagedTurn]:
+        """Every turn on disk, sorted by trajectory and turn. Damaged ones stay where they are."""
         for folder in sorted((self.folder / "turns").glob("*/")):
             for path in sorted(folder.glob("turn*.json"), key=lambda path: (len(path.name), path.name)):
                 stored = _read_turn(path)
-                if isinstance(stored, StoredTurn):
-                    yield stored
+                if stored is not None:
+                    yield DamagedTurn(path, stored) if isinstance(stored, str) else stored
 
     def candidate(self, key: TurnKey) -> Candidate | None:
         """The candidate of a stored turn; None where the model's answer held none."""
@@ -113,10 +129,10 @@ class RunStore:
         return stored
 
     def load_fault(self, key: TurnKey) -> TurnRecord | None:
-        """The record of a turn's last infrastructure fault, if it never finished."""
+        """The record of a turn's last infrastructure fault, if it never finished; None where that is damaged."""
         try:
             return TurnRecord.model_validate_json(self.fault_path(key).read_bytes())
-        except (FileNotFoundError, ValidationError):
+        except (OSError, ValidationError):
             return None
 
     def save(self, record: TurnRecord, candidate: Candidate | None) -> None:
@@ -126,13 +142,15 @@ class RunStore:
         """
         path = self.turn_path(record.key)
         if candidate is not None:
-            write_whole(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
-        write_whole(path, _json(record))
-        self.fault_path(record.key).unlink(missing_ok=True)
+            write_record(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
+        write_record(path, _json(record))
+        # The turn is stored, and what is stored goes before an old fault that cannot be removed.
+        with suppress(OSError):
+            self.fault_path(record.key).unlink(missing_ok=True)
 
     def save_fault(self, record: TurnRecord) -> None:
         """Store an infrastructure fault apart from the finished turns. Raises as ``save`` does."""
-        write_whole(self.fault_path(record.key), _json(record))
+        write_record(self.fault_path(record.key), _json(record))
 
     @contextmanager
     def trajectory(self, trajectory_id: str, stopped: Callable[[], bool]) -> Iterator[bool]:
@@ -197,6 +215,13 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
+def _refuse_files(folder: Path) -> None:
+    """Say so where a file has the name of one of the run's folders. Raises InputError."""
+    for path in (folder / name for name in SUBFOLDERS):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: expected a folder, found a file; move it away, or choose another --run")
+
+
 def _join(folder: Path, suites: dict[str, str]) -> RunIdentity:
     """Create ``run.json``, or check that the suites are those it names and add new ones."""
     path = folder / RUN_FILE
@@ -214,7 +239,7 @@ def _join(folder: Path, suites: dict[str, str]) -> RunIdentity:
             )
     joined = stored.model_copy(update={"suites": {**stored.suites, **suites}})
     if joined != stored or not path.exists():
-        write_whole(path, _json(joined))
+        write_record(path, _json(joined))
     return joined
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from ptxbench.records import Candidate, Record, TurnRecord
@@ -22,18 +22,11 @@ class Proposal(Record):
     """Where the source came from, as the turn's record keeps it."""
 
 
-class EndReason(StrEnum):
-    """Why a model proposes nothing more in a trajectory."""
-
-    NO_FURTHER_TURN = "no_further_turn"
-    NOT_AVAILABLE = "not_available"
-
-
 class End(Record):
     """The model has nothing to propose for this turn or any later one of the trajectory."""
 
-    reason: EndReason
     message: str
+    """Why, for the user."""
 
 
 class Model(Protocol):
@@ -71,11 +64,18 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
 def slug(text: str) -> str:
-    """``text`` with everything that does not belong in a name replaced, at most 60 characters, never empty."""
+    """``text`` with everything that does not belong in a name replaced, at most 60 characters, never empty.
+
+    Where letters are lost, by their script or by length, a short hash of the whole keeps different texts apart: under
+    one name, a run would take the turns of one for those of the other.
+    """
     cleaned = re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("._-")
-    return cleaned[:60] or "unnamed"
+    if cleaned and len(cleaned) <= 60 and not any(char.isalnum() and not char.isascii() for char in text):
+        return cleaned
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{cleaned[:51] or 'unnamed'}-{digest}"
 
 
 def no_further_turn(turn: int) -> End:
     """The end that a model of fixed sources gives beyond its last one."""
-    return End(reason=EndReason.NO_FURTHER_TURN, message=f"the model has no further turn (asked for turn {turn})")
+    return End(message=f"the model has no further turn (asked for turn {turn})")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptxbench.errors import InputError
-from ptxbench.models.base import End, EndReason, Proposal, no_further_turn
+from ptxbench.models.base import End, Proposal, no_further_turn
 from ptxbench.models.floors import FLOORS_FILE, load_floors
 from ptxbench.records import Candidate, TurnRecord
 
@@ -72,8 +72,5 @@ class ReferenceModel:
             return no_further_turn(turn)
         candidate = self._candidate(case)
         if candidate is None:
-            return End(
-                reason=EndReason.NOT_AVAILABLE,
-                message=f"there is no reference solution of {case.definition.name} for {case.arch.name}",
-            )
+            return End(message=f"there is no reference solution of {case.definition.name} for {case.arch.name}")
         return Proposal(candidate=candidate, origin="reference")

@@ -40,7 +40,7 @@ class Bench:
         """Where this session's turns go: as given, as the option says, or a fresh folder."""
         from ptxbench.agent import fresh_run_name, resolve_run
 
-        name = self.options.run or fresh_run_name(datetime.now(UTC))
+        name = self.options.run if self.options.run is not None else fresh_run_name(datetime.now(UTC))
         return self._run_folder or resolve_run(self.root, name)
 
     @property

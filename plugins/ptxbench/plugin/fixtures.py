@@ -33,7 +33,9 @@ def run(bench: Bench) -> RunStore:
     try:
         return bench.store
     except InputError as error:
-        pytest.fail(str(error), pytrace=False)
+        message = str(error)
+    # Not above: pytest would show the caught error and its causes too.
+    pytest.fail(message, pytrace=False)
 
 
 @pytest.fixture(scope="session")
@@ -49,10 +51,13 @@ def engine(request: pytest.FixtureRequest, bench: Bench, run: RunStore, profiler
     """The trajectories of this process, run concurrently; nothing runs before the first turn is asked for."""
     engine = bench.open_engine(selected_plans(share_of_session(request.session)), profiler)
     yield engine
+    message = ""
     try:
         engine.close()
     except InfrastructureError as error:
-        pytest.fail(_describe(error), pytrace=False)
+        message = _describe(error)
+    if message:
+        pytest.fail(message, pytrace=False)
 
 
 @pytest.fixture
@@ -66,14 +71,17 @@ def turn(request: pytest.FixtureRequest, run: RunStore, engine: Engine) -> TurnR
 
     planned: PlannedTurn = request.param
     properties = request.node.user_properties
+    message = ""
     try:
         resolution = engine.turn(planned.key)
     except PtxBenchError as error:
-        fault = run.load_fault(planned.key)
-        properties.extend(turn_properties(fault) if fault is not None else _key_properties(planned))
-        pytest.fail(_describe(error), pytrace=False)
+        message = _describe(error)
     finally:
         properties.extend((NOTE, note) for note in run.take_notes())
+    if message:
+        fault = run.load_fault(planned.key)
+        properties.extend(turn_properties(fault) if fault is not None else _key_properties(planned))
+        pytest.fail(message, pytrace=False)
     if isinstance(resolution, Skipped):
         properties.extend(_key_properties(planned))
         pytest.skip(resolution.reason)

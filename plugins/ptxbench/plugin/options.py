@@ -7,6 +7,7 @@ collide with other projects' own.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from ptxbench.errors import InputError
 
 DEFAULT_TURNS = 8
 """PROTOCOL 1."""
+
+MOST = 1000
+"""Turns of a trajectory, and trajectories. Every turn is an item: a slip of the finger would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,14 @@ def _add_selection(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--turns",
         dest="ptx_turns",
-        type=_count,
+        type=_bounded_count,
         metavar="N",
         help=f"turns of a trajectory (default: {DEFAULT_TURNS}, or as many as the model has by nature)",
     )
     group.addoption(
         "--trajectories",
         dest="ptx_trajectories",
-        type=_count,
+        type=_bounded_count,
         default=1,
         metavar="N",
         help="trajectories per prompt variant (default: 1)",
@@ -127,8 +131,10 @@ def started_in(config: pytest.Config) -> Path | None:
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The parsed options."""
+    """The parsed options. Raises pytest.UsageError for a report that could not be written at the end."""
     option = config.option
+    if option.ptx_json is not None:
+        _check_report_path(option.ptx_json)
     return Options(
         models=tuple(option.ptx_models or ("reference",)),
         suite=option.ptx_suite,
@@ -144,9 +150,39 @@ def read_options(config: pytest.Config) -> Options:
     )
 
 
+def _check_report_path(path: Path) -> None:
+    """Find out before the run what would lose its report after it."""
+    folder = path.parent
+    found = ""
+    if path.is_dir():
+        found = "it is a folder"
+    elif not folder.exists():
+        found = f"there is no folder {folder}"
+    elif not folder.is_dir():
+        found = f"{folder} is not a folder"
+    else:
+        try:
+            # Permissions do not tell: a read-only file system refuses whoever has them.
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            found = f"no file can be made in {folder}: {error.strerror}"
+    if found:
+        raise pytest.UsageError(
+            f"--ptx-json {path}: expected a file that the report can be written to, found: {found}; "
+            "choose a path in a folder that you may write to"
+        )
+
+
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return int(text)
+
+
+def _bounded_count(text: str) -> int:
+    # By length first: Python refuses to convert thousands of digits.
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)) or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST}, found {text[:40]!r}")
     return int(text)
 
 

@@ -89,8 +89,12 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
 def pytest_configure_node(node: WorkerController) -> None:
     """Tell a worker which run folder this session writes to."""
     found = node.config.stash.get(BENCH, None)
-    if found is not None:
+    if found is None:
+        return
+    try:
         node.workerinput[_RUN] = str(found.run_folder)
+    except InputError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -26,7 +26,8 @@ class Health(Record):
 class Profiler(Protocol):
     """Measures built candidates. Implementations are safe to call from several threads.
 
-    Every operation raises ``InfrastructureError`` for faults that are not the candidate's, and nothing else.
+    Every operation raises ``InfrastructureError`` for faults that are not the candidate's, ``InputError`` where stored
+    evidence is broken, and nothing else.
     """
 
     @property

@@ -6,7 +6,6 @@ architecture must all agree. An edited kernel therefore has no evidence, and its
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from pydantic import ValidationError
 
 from ptxbench.errors import InputError
+from ptxbench.files import write_whole
 from ptxbench.profiler.protocol import Health, SafetyTool
 from ptxbench.records import Evidence, InstructionEvidence, SafetyEvidence, ToolStatus
 
@@ -46,7 +46,7 @@ def evidence_key(evidence: Evidence) -> EvidenceKey:
 
 
 def load_evidence(path: Path) -> Evidence:
-    """Read one record. Raises InputError that names the file, the field and what was found."""
+    """Read one record. Raises InputError that names the file and what was found, in a broken one also the field."""
     try:
         return Evidence.model_validate_json(path.read_bytes())
     except ValidationError as error:
@@ -56,14 +56,18 @@ def load_evidence(path: Path) -> Evidence:
             f"{path}: not an evidence record: {field}: {first['msg']} (found {str(first['input'])[:80]!r}); "
             "measure again or remove the file"
         ) from error
+    except OSError as error:
+        raise InputError(
+            f"{path}: expected an evidence record, cannot be read: {error.strerror}; make it readable or remove it"
+        ) from error
 
 
 def save_evidence(evidence: Evidence, path: Path) -> None:
-    """Write one record whole or not at all. ``path`` ends in ``EVIDENCE_SUFFIX``, or replay will not find it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(evidence.model_dump_json() + "\n")
-    partial.replace(path)
+    """Write one record whole or not at all. ``path`` ends in ``EVIDENCE_SUFFIX``, or replay will not find it.
+
+    Raises OSError.
+    """
+    write_whole(path, f"{evidence.model_dump_json()}\n".encode())
 
 
 def find_evidence(roots: Iterable[Path]) -> Iterator[Path]:

@@ -5,13 +5,12 @@ The document depends on the turns alone: it is sorted, and holds no clock, path 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from ptxbench.errors import InputError
+from ptxbench.files import write_whole
 from ptxbench.records import InfrastructureFault, Record, TurnKey, TurnRecord, Verdict
 from ptxbench.report.summary import (
     BaselineUse,
@@ -89,17 +88,7 @@ def write_report(path: Path, report: RunReport) -> None:
     """Write the report to ``path``, whole or not at all, creating its folder. Raises InputError when it cannot."""
     data = (report.model_dump_json(indent=1) + "\n").encode()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder, since only there a rename replaces the old report at once.
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(path, data)
     except OSError as error:
         raise InputError(
             f"{path}: expected a file that the report can be written to, found: {error.strerror or error}; "

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
 from ptxbench.cases import Arch, Case
-from ptxbench.models import End, EndReason, Proposal
+from ptxbench.models import End, Proposal
 from ptxbench.profiler import Health, SafetyTool
 from ptxbench.records import (
     Candidate,
@@ -52,7 +52,7 @@ class ScriptedModel:
     ) -> Proposal | End:
         self.histories.append(tuple(history))
         if turn >= len(self.script):
-            return End(reason=EndReason.NO_FURTHER_TURN, message="the script is over")
+            return End(message="the script is over")
         source = self.script[turn]
         candidate = None if source is None else Candidate(source=source)
         return Proposal(candidate=candidate, extraction_error="" if candidate else "no code", origin="script")

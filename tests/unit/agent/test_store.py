@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ptxbench.agent import RunStore, suite_identity
+from ptxbench.agent.store import DamagedTurn
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import Candidate, InfrastructureFault, TurnRecord
 from ptxbench.verdict import judge_infrastructure
@@ -98,6 +99,35 @@ def test_a_fault_is_kept_apart_until_the_turn_finishes(store):
     assert store.load_fault(faulty().key) == faulty()
     store.save(record(), CANDIDATE)
     assert store.load_fault(faulty().key) is None
+
+
+def test_a_fault_that_cannot_be_removed_or_read_does_not_lose_the_turn(store):
+    path = store.fault_path(record().key)
+    (path / "in the way").mkdir(parents=True)
+    assert store.load_fault(faulty().key) is None
+    store.save(record(), CANDIDATE)
+    assert store.load(record().key) == (record(), CANDIDATE)
+
+
+def test_entries_name_what_is_damaged(store):
+    store.save(record(0), CANDIDATE)
+    store.save(record(1), CANDIDATE)
+    path = store.turn_path(record(0).key)
+    path.write_text("{")
+    damaged, whole = store.entries()
+    assert whole == (record(1), CANDIDATE)
+    assert isinstance(damaged, DamagedTurn)
+    assert damaged.path == path
+    assert damaged.reason.startswith("not a whole record")
+
+
+@pytest.mark.parametrize("name", ["turns", "faults", "aside", "locks"])
+def test_a_file_where_the_run_needs_a_folder_is_named(store, name):
+    (store.folder / name).write_text("")
+    with pytest.raises(InputError, match=rf"run/{name}: expected a folder, found a file; move it away"):
+        RunStore.open(store.folder, SUITES)
+    with pytest.raises(InputError, match=rf"run/{name}: expected a folder, found a file"):
+        RunStore.read(store.folder)
 
 
 def test_resuming_keeps_the_first_identity_and_adds_suites(store):

@@ -18,10 +18,11 @@ def write(path: Path, text: str = "// kernel\n") -> Path:
 
 
 def test_proposes_the_bytes_of_the_file_once(tmp_path):
-    model = FileModel(write(tmp_path / "wide.cu", "// ü\r\nint x;\n"))
+    (tmp_path / "wide.cu").write_bytes("// ü\r\nint x;\n".encode())
+    model = FileModel(tmp_path / "wide.cu")
     first = model.propose(suite_case(), 0, 0, 0, ())
     assert isinstance(first, Proposal)
-    assert first.candidate == Candidate(source=(tmp_path / "wide.cu").read_bytes().decode())
+    assert first.candidate == Candidate(source="// ü\r\nint x;\n")
     assert first.origin == "file"
     assert model.known_source(suite_case(), 0, 0, 0) == first.candidate.sha256
     assert isinstance(model.propose(suite_case(), 0, 0, 1, ()), End)
@@ -49,6 +50,18 @@ def test_judges_the_same_bytes_all_along(tmp_path):
 )
 def test_names_itself_by_what_tells_files_apart(path, name):
     assert file_model_name(Path(path)) == name
+
+
+def test_names_in_other_scripts_differ_and_stay():
+    names = [file_model_name(Path(f"{stem}.cu")) for stem in ("日本", "中国", "日本1", "中国1", "---", "___")]
+    assert len(set(names)) == len(names)
+    assert names[0] == "file.unnamed-cf2abf0c"
+    assert names[2].startswith("file.1-")
+    assert file_model_name(Path("日本/kernel.cu")) == names[0]
+
+
+def test_long_names_differ():
+    assert file_model_name(Path(f"{'a' * 80}1.cu")) != file_model_name(Path(f"{'a' * 80}2.cu"))
 
 
 def test_refuses_what_it_cannot_read(tmp_path):

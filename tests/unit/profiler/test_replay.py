@@ -139,6 +139,22 @@ def test_field_of_the_wrong_type_is_named_with_its_path(tmp_path: Path, store: S
         load_evidence(path)
 
 
+def test_a_folder_of_that_name_is_an_error_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / f"kernel{EVIDENCE_SUFFIX}"
+    path.mkdir()
+    with pytest.raises(InputError, match=r"expected an evidence record, cannot be read: Is a directory; ") as caught:
+        ask(tmp_path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_a_record_that_cannot_be_saved_leaves_no_partial_file(tmp_path: Path) -> None:
+    path = tmp_path / f"kernel{EVIDENCE_SUFFIX}"
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        save_evidence(make_evidence(), path)
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
 def test_saved_record_reads_back_and_leaves_no_partial_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / f"gemm{EVIDENCE_SUFFIX}"
     evidence = make_evidence()
