@@ -2,13 +2,15 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help bench test check format doctor torch clean
+.PHONY: help bench test check format perf doctor torch clean
 
 VENV := .venv
 # Candidates, best first; the first one of version 3.11 or newer is taken.
 PYTHON := python3 python3.11 python3.12 python3.13 python3.14 python
 # Added to pytest's command line, for example: make bench ARGS="-k gemm"
 ARGS :=
+# Processes that share the project's tests. Many more would disturb those that measure time.
+JOBS := 2
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -20,17 +22,19 @@ help:
 	@echo "make test     run the project's own tests"
 	@echo "make check    lint, format, types, import contracts"
 	@echo "make format   apply the linter's fixes and the format"
+	@echo "make perf     run the project's own benchmarks; those of the GPU side are skipped without one"
 	@echo "make doctor   say what this machine can do and how to close the gaps"
 	@echo "make torch    install torch $(TORCH), whatever build the package index has (a CUDA build is several GB)"
 	@echo "make clean    remove the virtual environment and the caches; runs under generated/ stay"
 	@echo
-	@echo "Variables: VENV=$(VENV), PYTHON=PATH, ARGS='more arguments for pytest'"
+	@echo "Variables: VENV=$(VENV), PYTHON=PATH, JOBS=$(JOBS) for the tests, ARGS='more arguments for pytest'"
 
 bench: $(INSTALLED)
 	$(BIN)/python -m pytest -m h100 --model=reference $(ARGS)
 
+# Without the benchmark's plugin, whose scheduler hands out work in blocks: good for trajectories, not for tests.
 test: $(INSTALLED) $(VENV)/.torch
-	$(BIN)/python -m pytest tests $(ARGS)
+	$(BIN)/python -m pytest tests -p no:ptxbench.plugin.pytest_plugin -n $(JOBS) $(ARGS)
 
 # All four, whatever the first ones find.
 check: $(INSTALLED)
@@ -41,6 +45,9 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+perf: $(INSTALLED)
+	$(BIN)/python -m pytest tests/perf -o python_files='bench_*.py' $(ARGS)
 
 doctor: $(INSTALLED)
 	$(BIN)/ptxbench doctor

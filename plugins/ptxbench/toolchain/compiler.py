@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -53,14 +54,17 @@ class Compilation(NamedTuple):
 
     @property
     def rejected_by_front_end(self) -> bool:
-        """Whether the language's front end rejected the source or crashed on it, so that other headers could change the outcome."""
+        """Whether the language's front end rejected the source, or crashed, so that other headers may change that."""
         return self.failed_step in FRONT_END_STEPS and not self.limited
 
 
 class Compiler:
-    """Compiles a source in the folder of ``steps``, whose plan was made for the same headers."""
+    """Compiles a source in the folder of ``steps``, whose plan was made for the same headers.
 
-    def __init__(self, tools: Tools, stub_dir: Path, steps: Steps) -> None:
+    ``stub_dir`` gives the folder of the stand-in for libcuda, which only a link needs.
+    """
+
+    def __init__(self, tools: Tools, stub_dir: Callable[[], Path], steps: Steps) -> None:
         self._tools = tools
         self._stub_dir = stub_dir
         self._steps = steps
@@ -113,7 +117,7 @@ class Compiler:
             # Only the entry is visible, so that no candidate interposes on the process that loads it; and what is
             # undefined is a compile error, not a surprise at load time.
             *(f"-Wl,--version-script={_EXPORTS_NAME}", "-Wl,--exclude-libs,ALL", "-Wl,-z,defs", "-Wl,--as-needed"),
-            *(f"-L{folder}" for folder in (self._stub_dir, tools.compiler.library_dir, tools.tvm_ffi.library_dir)),
+            *(f"-L{folder}" for folder in (self._stub_dir(), tools.compiler.library_dir, tools.tvm_ffi.library_dir)),
             *("-lcuda", "-ltvm_ffi", "-lcudart_static", "-ldl", "-lrt", "-lpthread"),
         )
 
@@ -142,7 +146,7 @@ class Compiler:
         session, result = self._steps.session, failure.result
         log = self._steps.log()
         if session.timed_out_tool is not None:
-            limit = f"compilation stopped after {session.limits.seconds:.0f} s, its time limit"
+            limit = f"compilation stopped after {session.limits.seconds:g} s, its time limit"
             log = f"{log}{limit}, while {session.timed_out_tool} ran\n"
             return Compilation(log=log, failed_step=failure.step, timed_out=True, limited=True)
         exceeded = faults.limit_note(result)

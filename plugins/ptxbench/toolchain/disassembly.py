@@ -56,8 +56,9 @@ def _check_on_plain_kernel(steps: Steps, tool: Disassembler) -> None:
                 raise StepError("disassemble", result)
             raise InfrastructureError(
                 "compiler_crashed",
-                f"expected nvdisasm {tool.version} to read what ptxas writes for {arch}; {result.tool} failed on a plain "
-                f"kernel: {result.output.strip()[:300] or result.returncode}. Install an nvdisasm as new as the compiler.",
+                f"expected nvdisasm {tool.version} to read what ptxas writes for {arch}; "
+                f"{result.tool} fails on a plain kernel: {result.output.strip()[:300] or result.returncode}. "
+                "Install an nvdisasm as new as the compiler.",
             )
 
 

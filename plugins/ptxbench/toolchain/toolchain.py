@@ -76,9 +76,9 @@ class Toolchain:
     def build(self, candidate: Candidate, arch: Arch) -> Built:
         """Builds and inspects a candidate, or returns the cached build of the same content.
 
-        A compiler that crashes on a source gives a compile error. Raises InputError for an entry that names no function,
-        InfrastructureError for faults that are not the candidate's: ``compiler_missing``, ``compiler_crashed`` (killed
-        from outside, or a crash that does not repeat itself), ``disk_full``.
+        A source on which a compiler crashes gets a compile error. Raises InputError for an entry that names no
+        function, InfrastructureError for faults that are not the candidate's: ``compiler_missing``, ``disk_full``,
+        ``compiler_crashed`` (killed from outside, or a crash that does not repeat itself).
         """
         symbol = candidate.entry.rpartition("::")[2]
         if not _SYMBOL.fullmatch(symbol):
@@ -106,7 +106,7 @@ class Toolchain:
                 Session(folder, self._environ(plan, folder), self._limits, started) as session,
             ):
                 steps = Steps(plan, folder, session)
-                result = Compiler(self._tools, self._stub(), steps).compile(candidate.source, symbol)
+                result = Compiler(self._tools, self._stub, steps).compile(candidate.source, symbol)
                 if result.rejected_by_front_end and choice != choices[-1]:
                     continue
                 return self._keep(key, self._record(candidate, arch, choice, result, folder), result)

@@ -6,13 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from ptxbench.toolchain import Toolchain
+from ptxbench.toolchain.cache import BuildCache
 from ptxbench.toolchain.discovery import Tools, discover
+from tests.unit.toolchain.parts import shared_cache
 
 
 @pytest.fixture(scope="session")
 def tools() -> Tools:
     """The tools of this machine."""
     return discover()
+
+
+@pytest.fixture(scope="session")
+def toolchain(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
+    """The tools of this machine with a cache of this test run."""
+    return Toolchain(tools, BuildCache(shared_cache(tmp_path_factory)))
 
 
 @pytest.fixture(scope="session")

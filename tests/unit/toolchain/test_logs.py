@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxbench.records.build import MAX_LOG_CHARS
@@ -36,6 +36,7 @@ def test_the_resource_report_goes_and_warnings_stay():
     assert without_resources(log) == "ptxas warning : Registers are spilled to local memory\n"
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3 * MAX_LOG_CHARS))
 def test_a_long_log_keeps_both_ends(length: int):
     text = "<" + "x" * length + ">"

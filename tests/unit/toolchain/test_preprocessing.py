@@ -95,11 +95,10 @@ void* encode() {
 @pytest.mark.parametrize(
     ("source", "rule", "line"),
     [
-        ("#include <cuda.h>\n#include <thrust/swap.h>\n", "library-header", 2),
+        ("#include <cuda.h>\n#include <thrust/version.h>\n", "library-header", 2),
         ("#define HEADER <cudnn.h>\n#include HEADER\n", "library-header", 2),
         ("#ifdef __CUDA_ARCH__\n#include <cudnn.h>\n#endif\n", "library-header", 2),
         ("#ifndef __CUDA_ARCH__\n#include <cudnn.h>\n#endif\n", "library-header", 2),
-        ("\n#include <cudnn.h>\n", "library-header", 2),
         ("#include <no_such_header.h>\n#include <torch/extension.h>\n", "library-header", 2),
         ('#include "third_party/cutlass/cutlass.h"\n#error not reached\n', "library-header", 1),
         ("#define OPEN(x) dl##x\nvoid* h = (void*)OPEN(open);\n", "dynamic-loading", 2),
@@ -130,6 +129,21 @@ def test_a_header_that_only_one_half_misses(screen: Screen):
     with pytest.raises(StepError) as caught:
         screen("#ifdef __CUDA_ARCH__\n#include <no_such_header.h>\n#endif\n")
     assert caught.value.step == "device_preprocess"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "#include <one>\n#include <one/two.h>\n",
+        "#include <one/two.h>\n#include <one>\n",
+        f"#include <{'a/' * 1990}x.h>\n",
+        f"#include <{'a' * 300}.h>\n",
+    ],
+)
+def test_no_missing_header_can_be_named_so_that_the_machinery_fails(screen: Screen, source: str):
+    with pytest.raises(StepError) as caught:
+        screen(source)
+    assert "fatal error: " in caught.value.result.output
 
 
 def test_findings_of_both_halves_are_told_once_and_in_order(screen: Screen):

@@ -41,12 +41,10 @@ def test_arguments_are_passed_untouched(tmp_path: Path):
 
 
 def test_the_time_limit_kills_the_whole_group(tmp_path: Path):
-    started = time.monotonic()
     with Session(tmp_path, ENV, Limits(seconds=0.5)) as session:
         result = session.run(["sh", "-c", "sleep 60 & echo $! > child; wait"])
         assert session.timed_out_tool == "sh"
     assert result.returncode == -signal.SIGKILL
-    assert time.monotonic() - started < 10
     child = int((tmp_path / "child").read_text())
     deadline = time.monotonic() + 5
     while alive(child) and time.monotonic() < deadline:
@@ -105,10 +103,16 @@ def test_file_size_is_limited(tmp_path: Path):
     assert (tmp_path / "big").stat().st_size <= 1 << 20
 
 
-def test_endless_output_is_cut(tmp_path: Path):
-    with Session(tmp_path, ENV, Limits(file_bytes=4 << 20)) as session:
-        result = session.run(["yes"])
-    assert len(result.output) == MAX_OUTPUT_BYTES
+def test_of_endless_output_the_start_and_the_end_are_read(tmp_path: Path):
+    script = f"echo start; yes | head -c {2 * MAX_OUTPUT_BYTES}; echo end"
+    with Session(tmp_path, ENV, Limits()) as session:
+        cut = session.run(["sh", "-c", script]).output
+        whole = session.run(["sh", "-c", script], whole=True).output
+    assert len(cut) == MAX_OUTPUT_BYTES
+    assert len(whole) == 2 * MAX_OUTPUT_BYTES + len("start\nend\n")
+    for output in (cut, whole):
+        assert output.startswith("start\n")
+        assert output.endswith("end\n")
 
 
 def test_a_missing_tool_has_the_shell_s_exit_code(tmp_path: Path):

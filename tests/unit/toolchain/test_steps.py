@@ -1,10 +1,13 @@
+import signal
 from pathlib import Path
 
 import pytest
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.toolchain.plan import CompilePlan
 from ptxbench.toolchain.process import Limits, Session
 from ptxbench.toolchain.steps import DEVICE_STEPS, FRONT_END_STEPS, StepError, Steps
+from tests.unit.toolchain.parts import write_tool
 
 PLAN = CompilePlan(
     host_preprocess=("sh", "-c", "echo host warns", "-o", "host.ii"),
@@ -50,3 +53,60 @@ def test_products_are_named_by_the_plan(steps: Steps):
 
 def test_every_step_of_a_plan_has_a_place():
     assert {*DEVICE_STEPS, *FRONT_END_STEPS} == set(CompilePlan._fields[:7])
+
+
+# The first try leaves a file behind, by which the second one knows that it is the second.
+CRASHES_ONCE = "test -e tried && {second}; touch tried; kill -SEGV $$"
+
+
+def attempt(steps: Steps, script: str) -> tuple[int, int]:
+    """Return code of a step, and how often it was tried."""
+    result = steps.attempt("assemble", ("sh", "-c", f"echo >> tries; {script}"))
+    return result.returncode, len((steps.folder / "tries").read_text())
+
+
+def test_what_crashes_is_run_once_more_and_then_believed(steps: Steps):
+    assert attempt(steps, "kill -SEGV $$") == (-signal.SIGSEGV, 2)
+
+
+def test_crashing_in_another_way_is_crashing_again(steps: Steps):
+    assert attempt(steps, CRASHES_ONCE.format(second="kill -ABRT $$")) == (-signal.SIGABRT, 2)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ("exit 0", r"crashed \(SIGSEGV\), then succeeded"),
+        ("exit 2", r"crashed \(SIGSEGV\), then ended with code 2"),
+        ("kill -KILL $$", r"was killed \(SIGKILL\)"),
+    ],
+)
+def test_a_crash_that_does_not_repeat_itself_is_the_machinery_s(steps: Steps, second: str, message: str):
+    with pytest.raises(InfrastructureError, match=message) as caught:
+        attempt(steps, CRASHES_ONCE.format(second=second))
+    assert caught.value.kind == "compiler_crashed"
+
+
+@pytest.mark.parametrize("script", ["exit 1", "kill -KILL $$", "echo std::bad_alloc; kill -ABRT $$", "kill -XFSZ $$"])
+def test_what_does_not_crash_is_run_once(steps: Steps, script: str):
+    assert attempt(steps, script)[1] == 1
+
+
+def test_a_second_try_that_meets_a_limit_is_no_fault(tmp_path: Path):
+    with Session(tmp_path, {"PATH": "/usr/bin:/bin"}, Limits(seconds=0.5)) as session:
+        steps = Steps(PLAN, tmp_path, session)
+        assert attempt(steps, CRASHES_ONCE.format(second="sleep 60")) == (-signal.SIGKILL, 2)
+        assert session.timed_out_tool == "sh"
+
+
+def test_a_second_try_without_memory_is_no_fault(steps: Steps):
+    assert attempt(steps, CRASHES_ONCE.format(second="{ echo std::bad_alloc; exit 1; }")) == (1, 2)
+
+
+def test_the_host_compiler_is_known_by_what_its_programs_did(steps: Steps, tmp_path: Path):
+    (steps.folder / "own").mkdir()
+    write_tool(steps.folder / "own/cc1plus", "kill -SEGV $$")
+    (steps.folder / "x.cpp").touch()
+    assert steps.attempt("host_compile", ("g++", "-Bown", "-c", "x.cpp")).returncode == -signal.SIGSEGV
+    (steps.folder / "own/cc1plus").unlink()
+    assert steps.attempt("host_compile", ("g++", "-Bown", "-c", "x.cpp")).ok
