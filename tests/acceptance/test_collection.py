@@ -158,8 +158,8 @@ def test_another_project_notices_nothing(pytester, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--turns", "0"), "*--turns: expected a whole number of at least 1, found '0'"),
-        (("--trajectories", "many"), "*--trajectories: expected a whole number of at least 1, found 'many'"),
+        (("--turns", "0"), "*--turns: expected a whole number from 1 to 1000, found '0'"),
+        (("--trajectories", "many"), "*--trajectories: expected a whole number from 1 to 1000, found 'many'"),
         (("--min-speedup", "-1"), "*--min-speedup: expected a number above 0, found '-1'"),
         (("--profiler", "cloud"), "*--profiler: invalid choice: 'cloud'*"),
     ],
