@@ -152,8 +152,7 @@ class BuildCache:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.unlink(name)
+            _remove_work(Path(name))
             os.close(descriptor)
 
     def remove_stale_work(self) -> None:
@@ -166,8 +165,7 @@ class BuildCache:
             for lock in self._work.glob("*" + _LOCK_SUFFIX):
                 with contextlib.suppress(OSError), lock.open("w") as handle:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
-                    lock.unlink()
+                    _remove_work(lock)
 
     def evict(self, keep: Path | None = None) -> None:
         """Removes least recently used entries, never ``keep``, until the cache is within its bound."""
@@ -191,6 +189,14 @@ class BuildCache:
         # Moved away by one rename first: no reader ever sees half of it.
         with self.work_folder() as folder, contextlib.suppress(OSError):
             entry.rename(folder / "removed")
+
+
+def _remove_work(lock: Path) -> None:
+    """Removes a private folder, then its lock. While a dead process's compiler writes there, both stay for later."""
+    folder = lock.with_suffix("")
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        lock.unlink()
 
 
 def _rename_unless_there(source: Path, target: Path) -> None:

@@ -1,6 +1,7 @@
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import tempfile
 import time
@@ -131,6 +132,17 @@ def test_work_of_a_killed_process_is_removed(tmp_path: Path):
     os.kill(process.pid, signal.SIGKILL)
     process.join(10)
     BuildCache(tmp_path)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_work_that_cannot_be_removed_yet_is_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache = BuildCache(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda path, ignore_errors: None)  # a compiler writes meanwhile
+        with cache.work_folder() as folder:
+            (folder / "x").touch()
+    assert (folder / "x").exists()
+    cache.remove_stale_work()
     assert list((tmp_path / "work").iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from ptxbench.records import Build, BuildStatus, Candidate
 from ptxbench.toolchain import Limits, Toolchain
 from ptxbench.toolchain.cache import BuildCache
 from ptxbench.toolchain.discovery import Tools
+from ptxbench.toolchain.steps import DEVICE_STEPS
 from tests.unit.toolchain.parts import EXPORT, HOPPER, MINIMAL, replace_step, write_tool
 
 KERNEL = "__global__ void k(int* p) { p[0] = 1; }\n"
@@ -33,11 +34,11 @@ def cache(tmp_path: Path) -> BuildCache:
 
 @pytest.fixture
 def quick(toolchain: Toolchain, cache: BuildCache) -> Toolchain:
-    """A toolchain with plans of its own, whose language front ends accept anything at once."""
+    """A toolchain with plans of its own, whose steps between preprocessing and linking do nothing."""
     quick = Toolchain(toolchain.tools, cache)
     quick._plans = {(HOPPER.gencode, choice): toolchain._plan(HOPPER.gencode, choice) for choice in ("light", "full")}
-    replace_step(quick, "host_front", "true")
-    replace_step(quick, "device_front", "true")
+    for step in ("host_front", *DEVICE_STEPS):
+        replace_step(quick, step, "true")
     return quick
 
 
