@@ -98,7 +98,8 @@ def test_ctrl_c_leaves_whole_records_and_no_process(recorded):
         wait_for(recorded.path, 2)
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=60)[0].decode()
-        assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+        # Where the signal lands inside one of pytest's own hooks, pytest calls it an internal error.
+        assert process.returncode in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR), output
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
     assert "KeyboardInterrupt" in output

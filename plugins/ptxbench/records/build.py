@@ -85,7 +85,7 @@ class Build(Record):
     resources: tuple[KernelResources, ...] = ()
     toolchain: ToolchainIdentity
     inspection: Literal["ok", "unavailable"] = "ok"
-    """``unavailable``: built, but no disassembler was found, so instruction facts are unknown."""
+    """``unavailable``: built, but no disassembler was found or it failed, so instruction facts are unknown."""
 
     @property
     def cubin_sha256(self) -> str | None:

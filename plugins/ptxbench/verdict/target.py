@@ -42,7 +42,7 @@ def judge_target(case: Case, build: Build, evidence: Evidence | None, outcome: O
             Target.NOT_EXECUTED, TargetRule.NO_OBJECT, "nothing was built, so nothing executed", None, {}
         )
     if build.inspection != "ok":
-        message = "the object could not be inspected: install a disassembler and build again"
+        message = "the object could not be inspected: install a disassembler, or read in the build's log why it failed"
         return TargetDecision(Target.UNKNOWN, TargetRule.NOT_INSPECTED, message, None, {})
     static = _static_families(case, build)
     if not static:
