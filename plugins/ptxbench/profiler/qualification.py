@@ -17,8 +17,8 @@ CALL_TIMEOUT_S = 60.0
 """The first call of a library may build plans."""
 QUALIFYING_SHARE = 0.95
 """Share of the tolerance within which the library must stay on every checked draw. The official rule allows no element
-beyond it; on some draws of causal backward passes BF16 rounding alone breaks it, for a library and an honest candidate
-alike, and such a draw tells nothing of either."""
+beyond it; a draw on which BF16 rounding brings the library itself that far tells nothing of an honest candidate. That
+the two fail on the same draws is likely, since both round the same values, and was not measured."""
 MAX_REDRAWS = 8
 
 

@@ -14,8 +14,8 @@ SPARES = 3
 LOW_WATER = 2
 """With fewer left, others are started even if evaluations follow each other closely."""
 IDLE_S = 1.0
-"""Imports take processor time from an evaluation that runs beside them (loading a candidate took 7 to 11 ms instead of
-2 to 4, H200 host with 16 processors), so in a burst they wait until it seems to be over."""
+"""Imports take processor time, and probably took it from evaluations beside them (loading a candidate went from 2 to
+4 ms to 7 to 11, H200 host with 16 processors), so in a burst they wait until it seems to be over."""
 
 
 class Spares:

@@ -63,8 +63,8 @@ CORRECTNESS_CALL = -1
 """``CheckedCall.iteration`` of a trial's correctness call."""
 TIMED_MISMATCH_SHARE = 1e-6
 """Share of an output's elements that a timed iteration may have beyond tolerance. The official rule allows none and is
-applied to the correctness calls; BF16 rounding alone puts about one element in 10^10 beyond it in causal backward
-passes (H200, a kernel with the scale-relative error of cuDNN, 2.6e-3), while an iteration that did not do its work is
+applied to the correctness calls. Seen once in some 10^10 elements: one beyond it, in a causal backward pass of a kernel
+with cuDNN's scale-relative error (2.6e-3, H200); taken for BF16 rounding. An iteration that did not do its work is
 wrong nearly everywhere."""
 
 
