@@ -11,7 +11,7 @@ from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import RunStore, StoredTurn
 from ptxbench.errors import InfrastructureError
-from ptxbench.models import End, Proposal
+from ptxbench.models import End, PastTurn, Proposal
 from ptxbench.records import Candidate, InfrastructureFault, Outcome, Target, TurnKey, TurnRecord, Verdict
 from ptxbench.verdict import judge, judge_infrastructure
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
@@ -48,7 +48,7 @@ class TrajectoryRunner:
         After a lasting fault the rest of the trajectory has the same one; after any other it goes on without the turn.
         """
         with self._store.trajectory(plan.id, self._stopped):
-            history: list[TurnRecord] = []
+            history: list[PastTurn] = []
             rest: Skipped | InfrastructureError | None = None
             for turn in range(plan.turns):
                 key = plan.key(turn)
@@ -63,12 +63,13 @@ class TrajectoryRunner:
                     rest = self._fault_or_stop(plan, turn, error)
                     resolve(key, rest if rest is not None else error)
                     continue
-                resolve(key, outcome)
                 if isinstance(outcome, Skipped):
+                    resolve(key, outcome)
                     rest = outcome
                 else:
+                    resolve(key, outcome.record)
                     history.append(outcome)
-                    rest = _target_reached(outcome)
+                    rest = _target_reached(outcome.record)
 
     def save_again(self) -> None:
         """Store what was measured but could not be stored then. Raises InfrastructureError if it still cannot."""
@@ -76,14 +77,14 @@ class TrajectoryRunner:
             self._store.save(*self._unsaved[0])
             self._unsaved.pop(0)
 
-    def _turn(self, plan: TrajectoryPlan, turn: int, history: Sequence[TurnRecord]) -> TurnRecord | Skipped:
+    def _turn(self, plan: TrajectoryPlan, turn: int, history: Sequence[PastTurn]) -> PastTurn | Skipped:
         floor = plan.model.min_speedup(plan.case)  # a broken file of floors must cost no measurement
         stored = self._store.load(plan.key(turn))
         known = plan.model.known_source(plan.case, plan.variant, plan.trajectory, turn)
         if stored is not None and known not in (None, stored.record.source_sha256):
             stored = None
         if stored is not None and (record := self._reusable(plan, stored, floor)) is not None:
-            return record
+            return _past(record, stored.candidate)
         profiler = self._profilers.for_case(plan.case)
         if isinstance(profiler, Skipped):
             return profiler
@@ -99,7 +100,7 @@ class TrajectoryRunner:
         except InfrastructureError:
             self._unsaved.append((record, proposal.candidate))
             raise
-        return record
+        return _past(record, proposal.candidate)
 
     def _reusable(self, plan: TrajectoryPlan, stored: StoredTurn, floor: float | None) -> TurnRecord | None:
         """The stored turn by today's rules, if it is finished; None if it must be measured again."""
@@ -137,6 +138,10 @@ class TrajectoryRunner:
         with suppress(InfrastructureError):
             self._store.save_fault(_fault_record(plan, turn, error))
         return error if error.kind in LASTING_FAULTS else None
+
+
+def _past(record: TurnRecord, candidate: Candidate | None) -> PastTurn:
+    return PastTurn(record, candidate.source if candidate else None)
 
 
 def _target_reached(record: TurnRecord) -> Skipped | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from ptxbench.records import Candidate, Record, TurnRecord
+from ptxbench.records import Candidate, Exchange, Record, TurnRecord
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -20,6 +20,8 @@ class Proposal(Record):
     extraction_error: str = ""
     origin: str
     """Where the source came from, as the turn's record keeps it."""
+    exchange: Exchange | None = None
+    """The call of a language model that brought it."""
 
 
 class End(Record):
@@ -27,6 +29,17 @@ class End(Record):
 
     message: str
     """Why, for the user."""
+    reason: Literal["no_further_turn", "context_exhausted", "budget"] = "no_further_turn"
+    exchange: Exchange | None = None
+    """The call that found the context exhausted."""
+
+
+class PastTurn(NamedTuple):
+    """An earlier turn of the same trajectory."""
+
+    record: TurnRecord
+    source: str | None
+    """None where the answer held no kernel."""
 
 
 class Model(Protocol):
@@ -51,9 +64,9 @@ class Model(Protocol):
         """
 
     def propose(
-        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
-        """The kernel of one turn, given the records of the trajectory's earlier turns in order.
+        """The kernel of one turn, given the trajectory's earlier turns in order.
 
         Raises InfrastructureError where the answer could not be had.
         """

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptxbench.errors import InputError
-from ptxbench.models.base import End, Proposal, no_further_turn, slug
-from ptxbench.records import Candidate, TurnRecord
+from ptxbench.models.base import End, PastTurn, Proposal, no_further_turn, slug
+from ptxbench.records import Candidate
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -56,7 +56,7 @@ class FileModel:
         return self._candidate.sha256
 
     def propose(
-        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
         """The file in the first turn of every trajectory."""
         del case, variant, trajectory, history

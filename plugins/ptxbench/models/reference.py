@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptxbench.errors import InputError
-from ptxbench.models.base import End, Proposal, no_further_turn
+from ptxbench.models.base import End, PastTurn, Proposal, no_further_turn
 from ptxbench.models.floors import FLOORS_FILE, load_floors
-from ptxbench.records import Candidate, TurnRecord
+from ptxbench.records import Candidate
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -64,7 +64,7 @@ class ReferenceModel:
         return candidate.sha256 if candidate else None
 
     def propose(
-        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
         """The solution in turn 0, where one exists."""
         del variant, trajectory, history

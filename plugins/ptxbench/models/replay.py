@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ptxbench.errors import InputError
-from ptxbench.models.base import End, Proposal, no_further_turn, slug
-from ptxbench.records import Candidate, TurnKey, TurnRecord
+from ptxbench.models.base import End, PastTurn, Proposal, no_further_turn, slug
+from ptxbench.records import Candidate, TurnKey
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -69,7 +69,7 @@ class ReplayModel:
         return candidate.sha256 if candidate else None
 
     def propose(
-        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
         """The stored candidate of the same case, architecture, variant, trajectory and turn."""
         del history

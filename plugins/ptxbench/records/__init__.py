@@ -11,6 +11,15 @@ from ptxbench.records.build import (
     ToolchainIdentity,
 )
 from ptxbench.records.candidate import Candidate, Language
+from ptxbench.records.conversation import (
+    Exchange,
+    FailedAttempt,
+    Message,
+    PromptIdentity,
+    Reply,
+    Usage,
+    prompt_sha256,
+)
 from ptxbench.records.evidence import (
     CORRECTNESS_CALL,
     BaselineMeasurement,
@@ -42,6 +51,8 @@ __all__ = [
     "Cubin",
     "DeviceIdentity",
     "Evidence",
+    "Exchange",
+    "FailedAttempt",
     "Finding",
     "InfrastructureFault",
     "InstructionCount",
@@ -50,9 +61,12 @@ __all__ = [
     "KernelResources",
     "KernelSass",
     "Language",
+    "Message",
     "Outcome",
     "OutputComparison",
+    "PromptIdentity",
     "Record",
+    "Reply",
     "RunEvidence",
     "RunStatus",
     "Safe",
@@ -66,5 +80,7 @@ __all__ = [
     "Trial",
     "TurnKey",
     "TurnRecord",
+    "Usage",
     "Verdict",
+    "prompt_sha256",
 ]

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ptxbench.records.base import Record, Sha256
 from ptxbench.records.build import Build
+from ptxbench.records.conversation import Exchange
 from ptxbench.records.evidence import Evidence
 from ptxbench.records.verdict import Verdict
 
@@ -56,4 +57,6 @@ class TurnRecord(Record):
     fault: InfrastructureFault | None = None
     min_speedup: float | None = None
     """The floor that the model itself declares for this case, as ``reference`` does."""
+    exchange: Exchange | None = None
+    """The model call that the source came from; None for sources that no language model was asked for."""
     stages_ms: dict[str, float] = Field(default_factory=dict)

@@ -1,0 +1,60 @@
+"""The seam between the agent and whatever completes a conversation: an API, a server, a program, a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from pydantic import JsonValue
+
+from ptxbench.records import Message, Reply
+
+
+class Request(NamedTuple):
+    """One call."""
+
+    messages: tuple[Message, ...]
+    """The whole conversation so far; the last message is the user's."""
+    label: str
+    """The turn's key as text: unique in a run, fit for a file name."""
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether the caller has given up; clients that wait long look at it every second or oftener."""
+
+
+class ModelClient(Protocol):
+    """Completes conversations. Safe for several threads. One call is one attempt: retrying is the caller's."""
+
+    def settings(self) -> Mapping[str, JsonValue]:
+        """What every request carries beside its messages: provider, model, decoding, limits. Never a credential."""
+
+    def complete(self, request: Request) -> Reply:
+        """The model's answer. Raises ModelError."""
+
+    def close(self) -> None:
+        """Let go of connections and processes. Idempotent."""
+
+
+class ModelError(Exception):
+    """A call brought no answer. ``str()`` is for the user and holds no credential.
+
+    ``kind`` is one of TRANSIENT, LASTING or ``context_exhausted`` or ``cancelled``.
+    """
+
+    def __init__(self, kind: str, message: str, retry_after_s: float | None = None) -> None:
+        assert kind in TRANSIENT | LASTING | {CONTEXT_EXHAUSTED, CANCELLED}, kind
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after_s = retry_after_s
+        """What the provider asked to wait, in seconds."""
+
+
+TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "connection", "timeout", "malformed_response"})
+"""Worth another attempt after a pause. A stream that broke off is ``connection``."""
+
+LASTING = frozenset({"authentication", "not_found", "bad_request", "quota", "unavailable"})
+"""Another attempt would fail the same way: the user has to mend something first."""
+
+CONTEXT_EXHAUSTED = "context_exhausted"
+"""The conversation no longer fits the model. The trajectory ends here, which is nobody's fault."""
+
+CANCELLED = "cancelled"
