@@ -8,7 +8,7 @@ from typing import Literal
 
 from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
 from ptxbench.cases import Arch, Case
-from ptxbench.models import End, Proposal
+from ptxbench.models import End, PastTurn, Proposal
 from ptxbench.profiler import Health, SafetyTool
 from ptxbench.records import (
     Candidate,
@@ -16,7 +16,6 @@ from ptxbench.records import (
     Evidence,
     InstructionEvidence,
     SafetyEvidence,
-    TurnRecord,
 )
 from ptxbench.toolchain import Built
 from tests.unit.factories import (
@@ -39,7 +38,7 @@ class ScriptedModel:
         self.turns: int | None = len(script)
         self.floor = floor
         self.script = list(script)
-        self.histories: list[tuple[TurnRecord, ...]] = []
+        self.histories: list[tuple[PastTurn, ...]] = []
 
     def min_speedup(self, case: Case) -> float | None:
         return self.floor
@@ -48,7 +47,7 @@ class ScriptedModel:
         return None
 
     def propose(
-        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[TurnRecord]
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
         self.histories.append(tuple(history))
         if turn >= len(self.script):

@@ -57,7 +57,7 @@ def test_nothing_happens_before_a_turn_is_asked_for(bench):
 def test_each_turn_sees_the_records_before_it(bench):
     records = results(bench, 3)
     assert [len(history) for history in bench.model.histories] == [0, 1, 2]
-    assert list(bench.model.histories[2]) == records[:2]
+    assert [past.record for past in bench.model.histories[2]] == records[:2]
 
 
 def test_a_trajectory_ends_early_at_its_target(bench):
