@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ptxbench.profiler.baselines import Bound, bind
 from ptxbench.profiler.oracle import baseline_worker
 from ptxbench.profiler.qualification import Baselines
-from ptxbench.profiler.sandbox import Recorder
+from ptxbench.profiler.sandbox import Cupti, Recorder
 from ptxbench.profiler.state import WorkloadState
 from ptxbench.profiler.worker import Worker
 
@@ -47,7 +47,7 @@ def read_all(state: WorkloadState, worker: Worker, bound: Bound, recorder: Recor
         begin_ns = recorder.now()
         bound.call()
         torch.cuda.synchronize()
-        recorder.record(begin_ns, recorder.now())
+        recorder.record(begin_ns, recorder.now(), kept=True)
         state.stage_fresh(state.source.draw())
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
@@ -68,7 +68,7 @@ def test_baseline_latency(benchmark: BenchmarkFixture, gemm: Case) -> None:
         state = WorkloadState(gemm)
         worker = baselines.bind(state)
         bound = bind(gemm.baseline.call, state.arena.tensors, causal=gemm.causal)
-        recorder = Recorder()
+        recorder = Recorder(Cupti())
         benchmark.pedantic(
             lambda: repeats.append(read_all(state, worker, bound, recorder)), rounds=REPEATS, warmup_rounds=1
         )

@@ -131,8 +131,9 @@ class Arena:
             .view(slot.spec.shape)
             for slot in self.slots
         }
-        self._by_name = {slot.spec.name: slot for slot in self.slots}
         self._words = self.bytes.view(torch.int64)
+        self._cudart = cudart
+        self._outputs = [(self._address + slot.offset, slot.nbytes) for slot in self.slots if slot.spec.output]
         ranges = guard_words(self.slots, self.nbytes)
         index = torch.cat([torch.arange(band.start, band.stop) for band in ranges])
         self._guard_index = index.to("cuda")
@@ -144,32 +145,27 @@ class Arena:
         self._canary.random_(-(2**62), 2**62)
         self._words[self._guard_index] = self._canary
 
-    def guards_intact(self) -> bool:
-        """Whether every guard word still is what ``arm()`` wrote. Synchronizes.
+    def guards_changed(self) -> torch.Tensor:
+        """Whether any guard word is not what ``arm()`` wrote: bool, asynchronous.
 
         Nothing of ours writes there in between, so one look covers every call since ``arm()``.
         """
-        import torch
-
-        return bool(torch.equal(self._words[self._guard_index], self._canary))
+        return (self._words[self._guard_index] != self._canary).any()
 
     def poison(self) -> None:
         """Fill every output with 0xFF bytes; asynchronous."""
-        from cuda.bindings import runtime as cudart
+        for address, nbytes in self._outputs:
+            # Unpoisoned, an output would still hold the last call's.
+            check(self._cudart.cudaMemsetAsync(address, 0xFF, nbytes, 0))
 
-        for slot in self.slots:
-            if slot.spec.output:
-                # Unpoisoned, an output would still hold the last call's.
-                check(cudart.cudaMemsetAsync(self._address + slot.offset, 0xFF, slot.nbytes, 0))
+    def wait(self) -> None:
+        """Wait for everything that was enqueued on the device."""
+        check(self._cudart.cudaDeviceSynchronize())
 
-    def write(self, sources: Mapping[str, int]) -> None:
-        """Copy each named input from a device address; asynchronous on the default stream, which torch uses too."""
-        from cuda.bindings import runtime as cudart
-
-        kind = cudart.cudaMemcpyKind.cudaMemcpyDeviceToDevice
-        for name, address in sources.items():
-            slot = self._by_name[name]
-            check(cudart.cudaMemcpyAsync(self._address + slot.offset, address, slot.nbytes, kind, 0))
+    def write(self, sources: Mapping[str, torch.Tensor]) -> None:
+        """Copy each named input; asynchronous."""
+        for name, source in sources.items():
+            self.tensors[name].copy_(source)
 
     def describe(self) -> list[dict[str, Any]]:
         """The tensors as a sandbox's job lists them."""
@@ -187,9 +183,7 @@ class Arena:
 
     def close(self) -> None:
         """Free the memory. Idempotent."""
-        from cuda.bindings import runtime as cudart
-
         if self._address:
             self.tensors.clear()
-            cudart.cudaFree(self._address)
+            self._cudart.cudaFree(self._address)
             self._address = 0

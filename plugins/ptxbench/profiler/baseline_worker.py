@@ -7,6 +7,7 @@ candidate's: another process rewrites inputs and poisons outputs, hands over, an
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +16,7 @@ from typing import Any
 
 from ptxbench.profiler.arena import view_bytes
 from ptxbench.profiler.baselines import bind
-from ptxbench.profiler.sandbox import CONTEXT, OK, Recorder, announce, failure, open_arena, restrict, serve_calls
+from ptxbench.profiler.sandbox import CONTEXT, OK, Cupti, Recorder, announce, failure, open_arena, restrict, serve_calls
 
 
 class Arenas:
@@ -70,8 +71,9 @@ def main() -> None:
         return
     torch.cuda.init()
     torch.zeros(1, device="cuda")
-    recorder = Recorder()
+    recorder = Recorder(Cupti())
     arenas = Arenas()
+    gc.disable()  # as in a sandbox
     announce(channel, "ready")
     while True:
         job = json.loads(channel.recv_bytes())

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ptxbench.profiler import comparison_kernel
+from ptxbench.profiler.device_code import supported
+from ptxbench.profiler.mismatch import disagree, mismatch_pattern
 from ptxbench.records import OutputComparison
+from ptxbench.records.evidence import MismatchPattern
 
 if TYPE_CHECKING:
     import torch
@@ -25,35 +29,47 @@ def unravel(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Whether two contiguous tensors of equal shape and dtype hold the same bytes. Synchronizes."""
+def changed_bits(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Whether two contiguous tensors of equal shape and dtype differ in any bit: bool, asynchronous."""
     import torch
 
     nbytes = first.numel() * first.element_size()
     # Whole words where possible: comparing element by element writes one byte per two of BF16.
     word = torch.int64 if nbytes % 8 == 0 else torch.uint8
-    return bool(torch.equal(first.reshape(-1).view(word), second.reshape(-1).view(word)))
+    return (first.reshape(-1).view(word) != second.reshape(-1).view(word)).any()
 
 
 def compare_output(
     name: str, output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float
 ) -> OutputComparison:
+    """Measure and describe in one step."""
+    found = measure(output, reference, atol=atol, rtol=rtol).tolist()
+    return describe(name, output, reference, found, atol=atol, rtol=rtol)
+
+
+def measure(output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float) -> torch.Tensor:
     """Compare two tensors of equal shape and dtype by torch.allclose's element rule, evaluated in fp32.
 
     An element agrees when ``|out - ref| <= atol + rtol * |ref|`` or both are the same infinity; NaN never agrees.
-    In RMS and maxima a non-finite error or reference counts as zero. One synchronization.
+    In RMS and maxima a non-finite error or reference counts as zero. Returns fp64[6]: mismatches, NaN, sum of squared
+    error, sum of squared reference, max abs error, max rel error; asynchronous on a device.
     """
-    total = output.numel()
     dtype = str(output.dtype).removeprefix("torch.")
-    on_device = output.is_cuda and comparison_kernel.supported(dtype)
-    measure = comparison_kernel.statistics if on_device else statistics
-    sums, maxima = measure(output.contiguous(), reference.contiguous(), atol=atol, rtol=rtol)
-    mismatched, nan, squared_error, squared_reference = sums.tolist()
-    max_abs, max_rel = maxima.tolist()
+    on_device = output.is_cuda and supported(dtype)
+    statistics_of = comparison_kernel.statistics if on_device else statistics
+    return statistics_of(output.contiguous(), reference.contiguous(), atol=atol, rtol=rtol)
+
+
+def describe(
+    name: str, output: torch.Tensor, reference: torch.Tensor, found: Sequence[float], *, atol: float, rtol: float
+) -> OutputComparison:
+    """What ``measure`` found, by name; looks where the mismatches are if there are any."""
+    mismatched, nan, squared_error, squared_reference, max_abs, max_rel = found
+    total = output.numel()
     return OutputComparison(
         name=name,
         shape=tuple(output.shape),
-        dtype=dtype,
+        dtype=str(output.dtype).removeprefix("torch."),
         elements=total,
         atol=atol,
         rtol=rtol,
@@ -64,13 +80,22 @@ def compare_output(
         rms_error=math.sqrt(squared_error / total) if total else 0.0,
         rms_reference=math.sqrt(squared_reference / total) if total else 0.0,
         first_mismatches=_first_mismatches(output, reference, atol, rtol) if mismatched else (),
+        where=_where(output, reference, atol, rtol) if mismatched else None,
     )
 
 
-def statistics(
-    output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(mismatches, NaN, sum of squared error, sum of squared reference) fp64[4] and (max abs, max rel) fp32[2]."""
+def _where(output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float) -> MismatchPattern | None:
+    import torch
+
+    try:
+        return mismatch_pattern(output, reference, atol=atol, rtol=rtol)
+    except torch.OutOfMemoryError:
+        # Describing a kernel's errors must not turn into another error of the kernel's.
+        return None
+
+
+def statistics(output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float) -> torch.Tensor:
+    """The six numbers of ``measure`` by tensor expressions: the specification of the device's kernel."""
     import torch
 
     flat_output, flat_reference = output.reshape(-1), reference.reshape(-1)
@@ -82,12 +107,7 @@ def statistics(
         )
         sums += chunk[0]
         maxima = torch.maximum(maxima, chunk[1])
-    return sums, maxima
-
-
-def _disagree(out: torch.Tensor, ref: torch.Tensor, error: torch.Tensor, atol: float, rtol: float) -> torch.Tensor:
-    agree = (error <= ref.abs().mul_(rtol).add_(atol)) & ref.isfinite()
-    return ~(agree | (out == ref))
+    return torch.cat([sums, maxima.double()])
 
 
 def _chunk_statistics(
@@ -97,7 +117,7 @@ def _chunk_statistics(
 
     out, ref = output.float(), reference.float()
     error = (out - ref).abs_()
-    mismatched = _disagree(out, ref, error, atol, rtol).sum()
+    mismatched = disagree(out, ref, error, atol, rtol).sum()
     nan = (out.isnan() & ~ref.isnan()).sum()
     error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     magnitude = ref.abs().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -115,7 +135,7 @@ def _first_mismatches(
     for start in range(0, flat_output.numel(), CHUNK_ELEMENTS):
         out = flat_output[start : start + CHUNK_ELEMENTS].float()
         ref = flat_reference[start : start + CHUNK_ELEMENTS].float()
-        wrong = _disagree(out, ref, (out - ref).abs_(), atol, rtol).nonzero()[: SHOWN_MISMATCHES - len(found), 0]
+        wrong = disagree(out, ref, (out - ref).abs_(), atol, rtol).nonzero()[: SHOWN_MISMATCHES - len(found), 0]
         found += [unravel(start + int(position), tuple(output.shape)) for position in wrong.tolist()]
         if len(found) >= SHOWN_MISMATCHES:
             break

@@ -5,18 +5,18 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
-from ptxbench.profiler.replies import WorkerError
+from ptxbench.profiler.replies import Recording, WorkerError
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch, RunEvidence, RunStatus, Trial
+from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, CheckedCall, RunEvidence, RunStatus, Trial
 
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
@@ -42,34 +42,51 @@ def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, Che
     ]
 
 
+class TrialRun(NamedTuple):
+    """One trial as the oracle saw it: its checks, the wall times of its timed iterations, its guards."""
+
+    checks: tuple[CheckedCall, ...]
+    walls: tuple[int, ...]
+    guards_intact: bool
+
+
 def run_trial(
     state: WorkloadState, worker: Worker, first: CheckedDraw, secret: Mapping[int, CheckedDraw], watch: Stopwatch
-) -> tuple[Trial, tuple[KernelLaunch, ...]]:
+) -> TrialRun:
     """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError."""
     case = state.case
     state.arena.arm()
-    launches: tuple[KernelLaunch, ...] = ()
+    walls: list[int] = []
     with watch.measure("check"):
         state.stage(first)
         worker.call()
         checks = [state.compare(first, CORRECTNESS_CALL)]
-    timing = None
     if not failed(checks[0]):
         with watch.measure("time"):
             walls, timed_checks = timed_loop(state, worker, case.warmup, case.iterations, secret)
-            recording = worker.collect(len(walls))
         checks += timed_checks
-        launches = launches_of(recording)
-        if len(walls) == case.iterations:
-            timing = timing_of(recording, walls, case.warmup)
-    trial = Trial(
-        seed=state.seed,
-        family=case.input_recipe,
-        checks=tuple(checks),
-        guards_intact=state.arena.guards_intact(),
-        timing=timing,
-    )
-    return trial, launches
+    return TrialRun(tuple(checks), tuple(walls), state.guards_intact())
+
+
+def trials_of(state: WorkloadState, runs: Sequence[TrialRun], recording: Recording | None) -> tuple[Trial, ...]:
+    """The trials as evidence. Only whole ones have a timing, and none where the worker did not tell it."""
+    case = state.case
+    trials: list[Trial] = []
+    first = 0
+    for run in runs:
+        first += 1  # behind the correctness call
+        whole = recording is not None and len(run.walls) == case.iterations
+        trials.append(
+            Trial(
+                seed=state.seed,
+                family=case.input_recipe,
+                checks=run.checks,
+                guards_intact=run.guards_intact,
+                timing=timing_of(recording, first, run.walls, case.warmup) if recording and whole else None,
+            )
+        )
+        first += len(run.walls)
+    return tuple(trials)
 
 
 def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
@@ -79,7 +96,7 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
         spares.settle()
         worker.load({"null": True})
         walls, _ = timed_loop(state, worker, NULL_WARMUP, NULL_ITERATIONS, {})
-        timing = timing_of(worker.collect(len(walls)), walls, NULL_WARMUP)
+        timing = timing_of(worker.collect(len(walls)), 0, walls, NULL_WARMUP)
     except WorkerError as error:
         raise InfrastructureError("sandbox_failed", f"an empty call failed in a sandbox: {error}") from error
     finally:
@@ -102,10 +119,6 @@ def evaluate(
     return evidence.model_copy(update={"workload_state_cached": cached, "stages_ms": watch.stages_ms})
 
 
-def _configuration(launch: KernelLaunch) -> tuple[str, tuple[int, int, int], tuple[int, int, int]]:
-    return launch.name, launch.grid, launch.block
-
-
 class _Attempt:
     """One candidate in one sandbox."""
 
@@ -114,8 +127,8 @@ class _Attempt:
         self._baseline = baseline
         self._spares = spares
         self._watch = watch
-        self._trials: list[Trial] = []
-        self._launches: dict[tuple[object, ...], KernelLaunch] = {}
+        self._runs: list[TrialRun] = []
+        self._recording: Recording | None = None
         self._output_tail: str | None = None
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
@@ -126,13 +139,11 @@ class _Attempt:
             try:
                 with self._watch.measure("load"):
                     worker.load(job)
-                for first, secret in choose_checks(self._state):
-                    trial, launches = run_trial(self._state, worker, first, secret, self._watch)
-                    self._trials.append(trial)
-                    self._launches |= {_configuration(launch): launch for launch in launches}
-                    if trial.timing is None:
-                        return self._evidence(worker)
-                self._measure_drift(worker, baselines)
+                whole = self._run_trials(worker)
+                with self._watch.measure("time"):
+                    self._recording = worker.collect(sum(1 + len(run.walls) for run in self._runs))
+                if whole:
+                    self._measure_drift(worker, baselines)
                 return self._evidence(worker)
             except WorkerError as error:
                 return self._evidence(worker, error)
@@ -140,6 +151,15 @@ class _Attempt:
                 # There was enough when the state was built and the library ran.
                 message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
                 return self._evidence(worker, WorkerError(RunStatus.RUNTIME_ERROR, message))
+
+    def _run_trials(self, worker: Worker) -> bool:
+        """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole."""
+        for first, secret in choose_checks(self._state):
+            run = run_trial(self._state, worker, first, secret, self._watch)
+            self._runs.append(run)
+            if len(run.walls) < self._state.case.iterations:
+                return False
+        return True
 
     @contextmanager
     def _sandbox(self) -> Iterator[Worker]:
@@ -178,9 +198,7 @@ class _Attempt:
             message=str(error) if error else "",
             error_code=error.code if error else None,
             output_tail=worker.output_tail() if self._output_tail is None else self._output_tail,
-            trials=tuple(self._trials),
-            launches=tuple(
-                sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
-            ),
+            trials=trials_of(self._state, self._runs, self._recording),
+            launches=launches_of(self._recording) if self._recording else (),
             baseline=self._baseline,
         )

@@ -1,36 +1,40 @@
 """Inputs that never repeat.
 
-Each workload state owns, per input tensor, a pool of random elements a little larger than the tensor. A *draw* picks
-one window per tensor; windows start at secret offsets, so every timed call of a candidate reads other data at the same
-addresses in every position, for the price of one copy, and no two timed calls of a sandbox see the same inputs. A
-window of independent normal samples is one; two windows overlap, but what one holds stands elsewhere in the other.
+A *draw* is one random key per drawn input tensor. The tensor is a function of its key, written by a kernel at memory
+speed: every timed call of a candidate reads other data at the same addresses, in every element, and whether it left
+them alone is found by making them once more.
 """
 
 from __future__ import annotations
 
-import random
+import secrets
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from ptxbench.profiler.arena import ELEMENT_BYTES, TensorSpec, element_count
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.arena import TensorSpec
+from ptxbench.profiler.device_code import POINTER, WORD, Launch, function, supported
 
 if TYPE_CHECKING:
     import torch
 
     from ptxbench.cases.case import Case
 
-POOL_SLACK = 1 << 22
-"""Elements that a pool holds beyond its tensor."""
-OFFSET_STEP = 64
-"""Window offsets are multiples of 64 elements: 128 bytes in bf16, so that copies stay aligned."""
+    Tensors = Mapping[str, torch.Tensor]
 
-DERIVED = {"normal": (), "attention_backward": ("O", "L")}
+SOURCE = "normal_kernel.cu"
+GRID = 1056
+"""Blocks of every launch: an element depends on the thread that makes it. Eight for each of an H100's processors."""
+KEY_BITS = 64
+
+DERIVED: dict[str, tuple[str, ...]] = {"normal": (), "attention_backward": ("O", "L")}
 """Inputs that a recipe computes from the drawn ones instead of drawing them."""
 
 
 class Draw(NamedTuple):
-    """One choice of windows: offset in elements per drawn input, in definition order."""
+    """One choice of inputs: a key per drawn input, in definition order."""
 
-    offsets: tuple[int, ...]
+    keys: tuple[int, ...]
 
 
 def specs_of(case: Case) -> tuple[TensorSpec, ...]:
@@ -41,81 +45,100 @@ def specs_of(case: Case) -> tuple[TensorSpec, ...]:
     return (*inputs, *outputs)
 
 
-class InputSource:
-    """Pools of one case on the device, and the draws from them."""
+class NormalTensor:
+    """Writes a tensor of standard normal elements, a function of a key and the element type, and checks it.
 
-    def __init__(self, case: Case, seed: int) -> None:
+    The tensor is contiguous and on the device. Both methods are asynchronous.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
         import torch
 
-        self._case = case
-        self._secret = random.SystemRandom()
-        derived = DERIVED[case.input_recipe]
-        self._specs = [spec for spec in specs_of(case) if not spec.output and spec.name not in derived]
-        generator = torch.Generator(device="cuda").manual_seed(seed)
-        self._pools = {
-            spec.name: torch.randn(
-                element_count(spec.shape) + POOL_SLACK,
-                dtype=getattr(torch, spec.dtype),
-                device="cuda",
-                generator=generator,
-            )
-            for spec in self._specs
-        }
-        self._bases = {name: pool.data_ptr() for name, pool in self._pools.items()}
-        self._given: set[Draw] = set()
+        name = str(tensor.dtype).removeprefix("torch.")
+        self._tensor = tensor  # its memory must stay
+        self._changed = torch.zeros(1, dtype=torch.int32, device=tensor.device)
+        what = (tensor.data_ptr(), tensor.numel(), 0)
+        self._fill = Launch(function(SOURCE, name, "fill"), GRID, what, (POINTER, WORD, WORD))
+        checked = (*what, self._changed.data_ptr())
+        self._verify = Launch(function(SOURCE, name, "verify"), GRID, checked, (POINTER, WORD, WORD, POINTER))
+
+    def fill(self, key: int) -> None:
+        """Write every element."""
+        self._fill.arguments[2].value = key
+        self._fill()
+
+    def changed(self, key: int) -> torch.Tensor:
+        """Whether any bit is not what ``fill`` writes: bool."""
+        self._changed.zero_()
+        self._verify.arguments[2].value = key
+        self._verify()
+        return self._changed[0] != 0
+
+
+class InputSource:
+    """The draws of one case."""
+
+    def __init__(self, case: Case) -> None:
+        """Raises InfrastructureError("reference_failed") for an input of a type that cannot be drawn."""
+        self._recipe = case.input_recipe
+        self._causal = case.causal
+        self._specs = [spec for spec in specs_of(case) if not spec.output and spec.name not in self.derived]
+        for spec in self._specs:
+            if not supported(spec.dtype):
+                raise InfrastructureError(
+                    "reference_failed",
+                    f"{case.name}: expected inputs of floating-point types, which can be drawn, found {spec.name} of "
+                    f"{spec.dtype}; give the suite's entry a recipe that makes it",
+                )
+        self._secret = secrets.SystemRandom()
         self._bag: list[Draw] = []
         self._left: list[Draw] = []
 
     @property
-    def nbytes(self) -> int:
-        """Device memory of the pools."""
-        return sum(pool.numel() * pool.element_size() for pool in self._pools.values())
-
-    def _new(self) -> Draw:
-        while True:
-            draw = Draw(tuple(self._secret.randrange(0, POOL_SLACK, OFFSET_STEP) for _ in self._specs))
-            if draw not in self._given:
-                self._given.add(draw)
-                return draw
+    def derived(self) -> tuple[str, ...]:
+        """Names of the inputs that are computed from the drawn ones."""
+        return DERIVED[self._recipe]
 
     def keep(self) -> Draw:
-        """Windows that ``draw()`` will never give: they are for checked calls."""
-        return self._new()
+        """A draw that ``draw()`` will never give: it is for checked calls."""
+        return Draw(tuple(secrets.randbits(KEY_BITS) for _ in self._specs))
 
     def draw(self) -> Draw:
-        """Windows that were not drawn since ``forget()``."""
+        """A draw that was not given since ``forget()``."""
         if not self._left:
-            self._bag.append(self._new())
+            self._bag.append(self.keep())
             return self._bag[-1]
         return self._left.pop()
 
     def forget(self) -> None:
-        """A new sandbox has seen nothing: the same windows again, in another order.
+        """A new sandbox has seen nothing: the same draws again, in another order.
 
         Checked draws are the same for every candidate, so the others are too: that a candidate met some inputs in an
         earlier life tells it nothing of which calls are checked.
         """
         self._left = self._secret.sample(self._bag, len(self._bag))
 
-    def addresses(self, draw: Draw) -> dict[str, int] | None:
-        """Device addresses of a draw's inputs, or None where some are derived and must be computed first."""
-        if DERIVED[self._case.input_recipe]:
-            return None
-        return {
-            spec.name: self._bases[spec.name] + offset * ELEMENT_BYTES[spec.dtype]
-            for spec, offset in zip(self._specs, draw.offsets, strict=True)
-        }
+    def bind(self, tensors: Tensors) -> list[NormalTensor]:
+        """The drawn inputs' tensors in the order of a draw's keys."""
+        return [NormalTensor(tensors[spec.name]) for spec in self._specs]
 
-    def tensors(self, draw: Draw) -> dict[str, torch.Tensor]:
-        """The inputs of a draw by name; drawn ones are views of the pools, derived ones are computed."""
-        views = {
-            spec.name: self._pools[spec.name][offset : offset + element_count(spec.shape)].view(spec.shape)
-            for spec, offset in zip(self._specs, draw.offsets, strict=True)
-        }
-        if self._case.input_recipe == "attention_backward":
-            # PROTOCOL 2: O and L come from a real forward pass.
-            from ptxbench.profiler.baselines import attention_forward
+    def derive(self, tensors: Tensors) -> dict[str, torch.Tensor]:
+        """The inputs that are computed from the drawn ones, in new tensors."""
+        if self._recipe != "attention_backward":
+            return {}
+        # PROTOCOL 2: O and L come from a real forward pass.
+        from ptxbench.profiler.baselines import attention_forward
 
-            output, lse, _ = attention_forward(views["Q"], views["K"], views["V"], causal=self._case.causal)
-            views |= {"O": output.contiguous(), "L": lse.squeeze(-1).contiguous()}
-        return views
+        output, lse, _ = attention_forward(tensors["Q"], tensors["K"], tensors["V"], causal=self._causal)
+        return {"O": output.contiguous(), "L": lse.squeeze(-1).contiguous()}
+
+    def make(self, draw: Draw) -> dict[str, torch.Tensor]:
+        """All inputs of a draw in new tensors, by name."""
+        import torch
+
+        made = {
+            spec.name: torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="cuda") for spec in self._specs
+        }
+        for tensor, key in zip(self.bind(made), draw.keys, strict=True):
+            tensor.fill(key)
+        return made | self.derive(made)

@@ -7,6 +7,7 @@ It answers one request at a time over a channel of ``multiprocessing.connection`
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.metadata
 import json
 import os
@@ -194,6 +195,9 @@ def main() -> None:
     except InfrastructureError as error:
         channel.send_bytes(json.dumps(fault(error.kind, str(error))).encode())
         return
+    # What was imported lives as long as the process; looking through it for garbage takes tens of milliseconds.
+    gc.collect()
+    gc.freeze()
     try:
         while True:
             if not channel.poll(IDLE_POLL_S):

@@ -52,9 +52,6 @@ def timed_loop(
     if warmup:
         state.stage_fresh(state.source.draw())
         worker.warm_up(warmup)
-    else:
-        # As a warm-up does: drop what was recorded of the calls before these.
-        worker.request("collect")
     fresh = state.source.draw()
     for index in range(iterations):
         check = checks.get(index)
@@ -73,14 +70,15 @@ def timed_loop(
     return walls, checked
 
 
-def timing_of(recording: Recording, walls: Sequence[int], warmup: int) -> Timing:
-    """What the worker recorded and the oracle's clock saw, iteration by iteration."""
+def timing_of(recording: Recording, first: int, walls: Sequence[int], warmup: int) -> Timing:
+    """What the worker recorded from its call ``first`` on and the oracle's clock saw, iteration by iteration."""
+    calls = slice(first, first + len(walls))
     return Timing(
         warmup=warmup,
-        span_ns=recording.spans,
+        span_ns=recording.spans[calls],
         wall_ns=tuple(walls),
-        activities=recording.activities,
-        stray=recording.stray,
+        activities=recording.activities[calls],
+        stray=sum(recording.stray[calls]),
     )
 
 

@@ -16,7 +16,7 @@ from ptxbench.profiler.sandbox import MAX_LAUNCHES, MAX_MESSAGE_CHARS, Ear
 from ptxbench.records import Record, RunStatus
 
 MAX_REPLY_BYTES = 4 << 20
-"""A collection of 64 kernels with long mangled names and 50 iterations takes some 300 KiB."""
+"""A collection of 64 kernels with long mangled names and 153 calls takes some 300 KiB."""
 MAX_SPAN_NS = 10**12
 """1000 s, far beyond every call's time limit; keeps the arithmetic on spans within floats."""
 _SHOWN_BYTES = 80
@@ -51,12 +51,13 @@ class Launch(NamedTuple):
 
 
 class Recording(Record):
-    """Answer to ``collect``: what CUPTI saw since the last collection."""
+    """Answer to ``collect``: what CUPTI saw since the last collection, call by call, warm-ups left out."""
 
     spans: tuple[Span, ...]
-    """Per call, ns from the first activity's start to the last one's end; 0 where the device did nothing."""
+    """Ns from the first activity's start to the last one's end; 0 where the device did nothing."""
     activities: tuple[Count, ...]
-    stray: Count
+    stray: tuple[Count, ...]
+    """Activities behind each call that started outside every call."""
     launches: Annotated[tuple[Launch, ...], Field(max_length=MAX_LAUNCHES)]
 
 
@@ -83,11 +84,12 @@ def recording_of(reply: bytes, calls: int) -> Recording:
         recording = Recording.model_validate_json(reply)
     except ValidationError as error:
         raise _malformed(reply, RunStatus.RUNTIME_ERROR, "a recording of its calls", error) from None
-    if not len(recording.spans) == len(recording.activities) == calls:
+    if not len(recording.spans) == len(recording.activities) == len(recording.stray) == calls:
         raise WorkerError(
             RunStatus.RUNTIME_ERROR,
-            f"the process answered with something else than a recording of its calls: expected spans and activities "
-            f"of {calls} calls, found {len(recording.spans)} and {len(recording.activities)}",
+            f"the process answered with something else than a recording of its calls: expected spans, activities and "
+            f"strays of {calls} calls, found {len(recording.spans)}, {len(recording.activities)} and "
+            f"{len(recording.stray)}",
         )
     return recording
 

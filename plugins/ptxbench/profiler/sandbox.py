@@ -14,12 +14,15 @@ from __future__ import annotations
 import argparse
 import bisect
 import ctypes
+import gc
+import itertools
 import json
 import math
 import os
 import resource
 import select
 import signal
+import struct
 import sys
 import time
 from collections import Counter
@@ -39,6 +42,13 @@ MAX_LAUNCHES = 64
 SPIN_S = 0.02
 """Longer than staging, and than most kernels."""
 SPIN_PROCESSORS = 4
+# cupti_activity.h: CUPTI_ACTIVITY_KIND_MEMCPY, _MEMSET, _CONCURRENT_KERNEL and _MEMCPY2, and of their records what is
+# the same in all of them, then registers, grid, block, dynamic shared memory and name of a kernel's.
+_KERNEL_KIND = 10
+_ACTIVITY_KINDS = (1, 2, _KERNEL_KIND, 22)
+_ACTIVITY = struct.Struct("<I12xQQ")
+_KERNEL = struct.Struct("<6xH44x6i4xi20xQ")
+_BUFFER_BYTES = 4 << 20
 _PR_SET_PDEATHSIG = 1
 _FILE_LIMIT_BYTES = 16 << 20
 # DLPack: kDLCUDA and (type code, bits) per dtype name (dlpack.h).
@@ -94,70 +104,106 @@ class DeviceTensor:
         return new(ctypes.addressof(self._managed), b"dltensor", None)
 
 
-class Recorder:
-    """CUPTI activity records, assigned to the calls during which they started."""
+class Cupti:
+    """CUPTI's activity records and clock, read with ctypes: cupti-python, which finds and loads the library, makes an
+    object of every record, and an evaluation's 200 took it 20 ms (H200 host)."""
 
     def __init__(self) -> None:
         from cupti import cupti
 
-        self._cupti = cupti
+        cupti.get_timestamp()  # loads the library
+        path = next(line.split()[-1] for line in open("/proc/self/maps") if "libcupti.so" in line)  # noqa: SIM115
+        self._library = ctypes.CDLL(path)
+        self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
+        self._names: dict[int, str] = {}
         self._activities: list[tuple[int, int, tuple[Any, ...] | None]] = []
-        self._calls: list[tuple[int, int]] = []
-        cupti.activity_register_callbacks(lambda: (8 << 20, 0), self._completed)
-        kinds = cupti.ActivityKind
-        self._kernel_kind = kinds.CONCURRENT_KERNEL
-        for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMCPY2, kinds.MEMSET):
-            cupti.activity_enable(kind)
+        requested = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_size_t)] * 3)(self._requested)
+        completed = ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 5)(self._completed)
+        self._callbacks = requested, completed  # the library holds no reference
+        self._call("cuptiActivityRegisterCallbacks", *self._callbacks)
+        for kind in _ACTIVITY_KINDS:
+            self._call("cuptiActivityEnable", kind)
 
-    def _completed(self, activities: list[Any]) -> None:
-        for item in activities:
-            kernel = None
-            if item.kind == self._kernel_kind:
-                kernel = (
-                    item.name,
-                    (item.grid_x, item.grid_y, item.grid_z),
-                    (item.block_x, item.block_y, item.block_z),
-                    item.dynamic_shared_memory,
-                    item.registers_per_thread,
-                )
-            self._activities.append((item.start, item.end, kernel))
+    def _call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
+        code = getattr(self._library, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name} failed with CUPTI error {code}")
+
+    def _requested(self, buffer: Any, size: Any, most: Any) -> None:  # noqa: ANN401
+        memory = ctypes.create_string_buffer(_BUFFER_BYTES)
+        buffer[0], size[0], most[0] = ctypes.addressof(memory), _BUFFER_BYTES, 0
+        self._buffers[buffer[0]] = memory
+
+    def _completed(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
+        record = ctypes.c_void_p()
+        following = self._library.cuptiActivityGetNextRecord
+        while following(ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)) == 0:
+            self._activities.append(self._read(record.value or 0))
+        del self._buffers[buffer]
+
+    def _read(self, record: int) -> tuple[int, int, tuple[Any, ...] | None]:
+        kind, start, end = _ACTIVITY.unpack(ctypes.string_at(record, _ACTIVITY.size))
+        if kind != _KERNEL_KIND:
+            return start, end, None
+        registers, *shape, smem, name = _KERNEL.unpack(ctypes.string_at(record, _KERNEL.size))
+        if name not in self._names:
+            self._names[name] = ctypes.string_at(name).decode("utf-8", "replace")
+        return start, end, (self._names[name], tuple(shape[:3]), tuple(shape[3:]), smem, registers)
 
     def now(self) -> int:
         """CUPTI's clock, in ns."""
-        return int(self._cupti.get_timestamp())
+        time_ns = ctypes.c_uint64()
+        self._library.cuptiGetTimestamp(ctypes.byref(time_ns))
+        return time_ns.value
 
-    def record(self, begin: int, end: int) -> None:
-        """One call lasted from ``begin`` to ``end``."""
-        self._calls.append((begin, end))
+    def take(self) -> list[tuple[int, int, tuple[Any, ...] | None]]:
+        """Start, end (ns) and, of a kernel, its configuration: every finished activity since the last time."""
+        self._call("cuptiActivityFlushAll", 1)
+        taken, self._activities = self._activities, []
+        return taken
+
+
+class Recorder:
+    """Activities, assigned to the calls during which they started."""
+
+    def __init__(self, cupti: Cupti) -> None:
+        self._cupti = cupti
+        self._calls: list[tuple[int, int, bool]] = []
+        self.now = cupti.now
+
+    def record(self, begin: int, end: int, *, kept: bool) -> None:
+        """One call lasted from ``begin`` to ``end``; one that is not kept is left out of what ``collect`` tells."""
+        self._calls.append((begin, end, kept))
 
     def collect(self) -> dict[str, Any]:
-        """Spans (ns) and activity counts per call since the last collection, launches, and stray activities."""
-        self._cupti.activity_flush_all(1)
-        activities, self._activities = sorted(self._activities, key=lambda item: item[:2]), []
+        """Per kept call since the last collection: span (ns), activities, and stray ones behind it; launches."""
+        activities = sorted(self._cupti.take(), key=lambda item: item[:2])
         calls, self._calls = self._calls, []
-        begins = [begin - STRAY_SLACK_NS for begin, _ in calls]
-        first: list[int | None] = [None] * len(calls)
-        last = [0] * len(calls)
-        counts = [0] * len(calls)
-        stray = 0
+        begins = [begin - STRAY_SLACK_NS for begin, _, _ in calls]
+        places = list(itertools.accumulate(kept for _, _, kept in calls))
+        total = places[-1] if places else 0
+        first: list[int | None] = [None] * total
+        last, counts, stray = [0] * total, [0] * total, [0] * total
         launches: Counter[tuple[Any, ...]] = Counter()
         for start, end, kernel in activities:
             index = bisect.bisect_right(begins, start) - 1
+            place = max(0, places[index] - 1) if index >= 0 else 0
             if index < 0 or start > calls[index][1] + STRAY_SLACK_NS:
-                stray += 1
-                continue
-            begun = first[index]
-            first[index] = start if begun is None else begun
-            last[index] = max(last[index], end)
-            counts[index] += 1
-            if kernel is not None:
-                launches[kernel] += 1
+                if total:
+                    stray[place] += 1
+            elif calls[index][2]:
+                begun = first[place]
+                first[place] = start if begun is None else begun
+                last[place] = max(last[place], end)
+                counts[place] += 1
+                if kernel is not None:
+                    launches[kernel] += 1
         spans = [0 if begun is None else ended - begun for begun, ended in zip(first, last, strict=True)]
         # Every kernel once before any comes twice, so that many configurations of one cannot hide another.
         ordered = launches.most_common()
         commonest = {item[0][0]: item for item in reversed(ordered)}
         ordered.sort(key=lambda item: item is not commonest[item[0][0]])
-        shown = [[*kernel, count / max(1, len(calls))] for kernel, count in ordered[:MAX_LAUNCHES]]
+        shown = [[*kernel, count / max(1, total)] for kernel, count in ordered[:MAX_LAUNCHES]]
         return {"spans": spans, "activities": counts, "stray": stray, "launches": shown}
 
 
@@ -247,7 +293,7 @@ def failure(error: BaseException) -> bytes:
     return json.dumps({"error": text, "code": int(code)}).encode()
 
 
-def call_once(call: Callable[[], None], recorder: Recorder | None) -> None:
+def call_once(call: Callable[[], None], recorder: Recorder | None, *, kept: bool) -> None:
     """One recorded call, until the device is idle. Raises what the call raises, RuntimeError for a CUDA error."""
     from cuda.bindings import runtime as cudart
 
@@ -257,15 +303,7 @@ def call_once(call: Callable[[], None], recorder: Recorder | None) -> None:
     if int(code) != 0:
         raise RuntimeError(f"{code.name} ({int(code)}) after the call")
     if recorder:
-        recorder.record(begin, recorder.now())
-
-
-def call_unrecorded(call: Callable[[], None], times: int, recorder: Recorder | None) -> None:
-    """Calls that nobody times. What CUPTI saw of them is dropped."""
-    for _ in range(times):
-        call_once(call, None)
-    if recorder:
-        recorder.collect()
+        recorder.record(begin, recorder.now(), kept=kept)
 
 
 def serve_calls(
@@ -292,9 +330,10 @@ def serve_calls(
             continue
         try:
             if message == WARM_UP:
-                call_unrecorded(call, int(channel.recv_bytes()), recorder)
+                for _ in range(int(channel.recv_bytes())):
+                    call_once(call, recorder, kept=False)
             else:
-                call_once(call, recorder)
+                call_once(call, recorder, kept=True)
                 after()
         except Exception as error:
             channel.send_bytes(failure(error))
@@ -352,7 +391,7 @@ def warm_up(*, record: bool) -> Recorder | None:
 
     check(cudart.cudaSetDevice(0))
     check(cudart.cudaFree(0))
-    recorder = Recorder() if record else None
+    recorder = Recorder(Cupti()) if record else None
     # The first activity, timestamp and flush initialize CUPTI lazily; a candidate's first call must not pay for it.
     call, _ = load_null()
     call()
@@ -380,6 +419,7 @@ def main() -> None:
     if channel.recv_bytes() != CONTEXT:
         return
     recorder = warm_up(record=record)
+    gc.disable()  # collecting garbage in the middle of a call would be taken for its work
     announce(channel, "ready")
     job = json.loads(channel.recv_bytes())
     if job.get("op") == "quit":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import Arena
-from ptxbench.profiler.comparison import compare_output, same_bits
-from ptxbench.profiler.inputs import DERIVED, Draw, InputSource, specs_of
+from ptxbench.profiler.comparison import changed_bits, describe, measure
+from ptxbench.profiler.inputs import Draw, InputSource, specs_of
 from ptxbench.records import BaselineMeasurement, CheckedCall
 from ptxbench.trace.workload import ScalarInput
 
@@ -28,7 +28,8 @@ class CheckedDraw(NamedTuple):
     """Inputs whose reference outputs are known."""
 
     draw: Draw
-    tensors: dict[str, torch.Tensor]
+    derived: dict[str, torch.Tensor]
+    """The inputs that are computed from the drawn ones."""
     references: dict[str, torch.Tensor]
 
 
@@ -44,7 +45,8 @@ class WorkloadState:
         self.baseline: BaselineMeasurement | None = None
         self.arena = Arena(specs_of(case))
         try:
-            self.source = InputSource(case, self.seed)
+            self.source = InputSource(case)
+            self._drawn = self.source.bind(self.arena.tensors)
             self._reference = compile_reference(case)
             self.checked = [self._check_draw() for _ in range(case.trials * (1 + TIMED_CHECKS))]
             properties = torch.cuda.get_device_properties(0)
@@ -64,8 +66,9 @@ class WorkloadState:
 
     def _check_draw(self) -> CheckedDraw:
         draw = self.source.keep()
-        tensors = self.source.tensors(draw)
-        return CheckedDraw(draw, tensors, reference_outputs(self.case, self._reference, tensors))
+        made = self.source.make(draw)
+        references = reference_outputs(self.case, self._reference, made)
+        return CheckedDraw(draw, {name: made[name] for name in self.source.derived}, references)
 
     def replace_draw(self, index: int) -> None:
         """Put a new draw in the place of one that the library itself cannot compute within tolerance."""
@@ -74,52 +77,61 @@ class WorkloadState:
     @property
     def nbytes(self) -> int:
         """Device memory held, in bytes."""
-        derived = DERIVED[self.case.input_recipe]
-        tensors = [tensor for draw in self.checked for tensor in draw.references.values()]
-        tensors += [draw.tensors[name] for draw in self.checked for name in derived]
+        tensors = [tensor for draw in self.checked for tensor in (*draw.references.values(), *draw.derived.values())]
         tensors.append(self._flush)
         held: int = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        return self.arena.nbytes + self.source.nbytes + held
+        return self.arena.nbytes + held
 
     def stage_fresh(self, draw: Draw) -> None:
         """Stage inputs that the sandbox has not seen."""
-        addresses = self.source.addresses(draw)
-        if addresses is None:
-            tensors = self.source.tensors(draw)
-            addresses = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-        self._stage(addresses)
+        self._stage(draw, None)
 
     def stage(self, draw: CheckedDraw) -> None:
         """Stage inputs whose reference outputs are known."""
-        if self.source.addresses(draw.draw) is None:
-            # The same work as for a fresh draw: a candidate must not tell the two by the time between its calls.
-            self.source.tensors(draw.draw)
-        self._stage({name: tensor.data_ptr() for name, tensor in draw.tensors.items()})
+        self._stage(draw.draw, draw.derived)
 
-    def _stage(self, addresses: dict[str, int]) -> None:
+    def _stage(self, draw: Draw, derived: dict[str, torch.Tensor] | None) -> None:
         """Write inputs, evict them from L2, poison outputs; returns when the device has done it."""
-        import torch
-
-        self.arena.write(addresses)
+        for tensor, key in zip(self._drawn, draw.keys, strict=True):
+            tensor.fill(key)
+        if self.source.derived:
+            # Also where they are known: a candidate must not tell a checked call by the time before it.
+            computed = self.source.derive(self.arena.tensors)
+            self.arena.write(computed if derived is None else derived)
         if self._flush.numel():
             self._flush.fill_(0)
         self.arena.poison()
-        torch.cuda.synchronize()
+        self.arena.wait()
 
     def compare(self, draw: CheckedDraw, iteration: int, *, share: float = 1.0) -> CheckedCall:
         """Compare the arena's outputs with the references, its inputs with the staged draw, its guards.
 
         ``share`` scales the case's tolerance.
         """
-        atol, rtol = self.case.tolerance.atol * share, self.case.tolerance.rtol * share
+        import torch
+
+        bounds = {"atol": self.case.tolerance.atol * share, "rtol": self.case.tolerance.rtol * share}
+        arena = self.arena.tensors
+        measured = [measure(arena[name], reference, **bounds) for name, reference in draw.references.items()]
+        changes = [tensor.changed(key) for tensor, key in zip(self._drawn, draw.draw.keys, strict=True)]
+        changes += [changed_bits(arena[name], tensor) for name, tensor in draw.derived.items()]
+        # One wait for everything: each would cost a switch between the host and the device.
+        answers = torch.stack([*changes, self.arena.guards_changed()]).double()
+        *numbers, guards_changed = torch.cat([*measured, answers]).tolist()
         outputs = tuple(
-            compare_output(name, self.arena.tensors[name], reference, atol=atol, rtol=rtol)
-            for name, reference in draw.references.items()
+            describe(name, arena[name], reference, numbers[6 * index : 6 * index + 6], **bounds)
+            for index, (name, reference) in enumerate(draw.references.items())
         )
-        intact = all(same_bits(self.arena.tensors[name], tensor) for name, tensor in draw.tensors.items())
         return CheckedCall(
-            iteration=iteration, outputs=outputs, inputs_intact=intact, guards_intact=self.arena.guards_intact()
+            iteration=iteration,
+            outputs=outputs,
+            inputs_intact=not any(numbers[6 * len(outputs) :]),
+            guards_intact=not guards_changed,
         )
+
+    def guards_intact(self) -> bool:
+        """Whether nothing wrote into the guard bands since they were armed. Synchronizes."""
+        return not bool(self.arena.guards_changed())
 
     def close(self) -> None:
         """Give the staging memory back; torch frees the rest with its last reference."""

@@ -29,10 +29,9 @@ while True:
         say(b"o")
     elif message == b"w":
         hear()
-        calls = 0
         say(b"o")
     elif json.loads(message)["op"] == "collect":
-        answer = {"spans": [1000] * calls, "activities": [1] * calls, "stray": 0, "launches": []}
+        answer = {"spans": [1000] * calls, "activities": [1] * calls, "stray": [0] * calls, "launches": []}
         say(json.dumps(answer).encode())
         calls = 0
     else:

@@ -1,12 +1,14 @@
-"""The parts that need no device: what is staged, and that windows are aligned and many."""
+"""The parts that need no device: what is staged, and that draws do not repeat. What they hold: tests/gpu."""
 
 from typing import get_args
 
 import pytest
 
 from ptxbench.cases.case import InputRecipe
-from ptxbench.profiler.arena import ELEMENT_BYTES, TensorSpec
-from ptxbench.profiler.inputs import DERIVED, OFFSET_STEP, POOL_SLACK, specs_of
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.arena import TensorSpec
+from ptxbench.profiler.inputs import DERIVED, InputSource, specs_of
+from ptxbench.trace.definition import DType
 from tests.unit.factories import suite_case
 
 
@@ -49,9 +51,34 @@ def test_derived_inputs_exist(name: str) -> None:
     assert set(DERIVED[case.input_recipe]) < set(case.input_shapes())
 
 
-def test_windows_are_aligned_for_wide_copies_and_many() -> None:
-    assert all(OFFSET_STEP * nbytes % 64 == 0 for nbytes in ELEMENT_BYTES.values())
-    assert OFFSET_STEP * ELEMENT_BYTES["bfloat16"] == 128
-    assert POOL_SLACK % OFFSET_STEP == 0
-    # A second tensor makes repeats of a pair improbable; one alone still has more windows than a sandbox has calls.
-    assert POOL_SLACK // OFFSET_STEP > 100 * 200
+def test_no_draw_is_given_twice_until_a_sandbox_is_new() -> None:
+    source = InputSource(suite_case())
+    first = [source.draw() for _ in range(50)]
+    assert len({*first, source.keep()}) == 51
+    assert all(len(draw.keys) == 2 for draw in first)
+    assert len({key for draw in first for key in draw.keys}) == 100
+
+
+def test_a_new_sandbox_gets_the_same_draws_in_another_order() -> None:
+    source = InputSource(suite_case())
+    first = [source.draw() for _ in range(50)]
+    source.forget()
+    again = [source.draw() for _ in range(50)]
+    assert sorted(again) == sorted(first)
+    assert again != first
+    assert source.draw() not in first
+
+
+def test_derived_inputs_are_not_drawn() -> None:
+    source = InputSource(suite_case("mha_bwd_d128"))
+    assert source.derived == ("O", "L")
+    assert len(source.draw().keys) == 4
+
+
+def test_an_input_that_cannot_be_drawn_is_named() -> None:
+    case = suite_case()
+    inputs = {**case.definition.inputs}
+    inputs["A"] = inputs["A"].model_copy(update={"dtype": DType("int32")})
+    definition = case.definition.model_copy(update={"inputs": inputs})
+    with pytest.raises(InfrastructureError, match="found A of int32"):
+        InputSource(case.model_copy(update={"definition": definition}))

@@ -30,7 +30,7 @@ while True:
         message = hear()
         if message == b"c":
             say(b"o")
-        elif json.loads(message)["op"] == "publish":
+        elif json.loads(message)["op"] in ("publish", "collect"):
             say(b"{}")
         else:
             print(json.loads(message)["op"], file=log, flush=True)

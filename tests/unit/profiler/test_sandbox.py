@@ -4,14 +4,15 @@ import ctypes
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,6 @@ from ptxbench.profiler.replies import recording_of
 from ptxbench.profiler.sandbox import STRAY_SLACK_NS, DeviceTensor, Ear, Recorder, serve_calls
 from ptxbench.profiler.worker import SANDBOX_PROGRAM
 
-KERNEL, COPY = 10, 1
 MS = 1_000_000
 
 
@@ -32,56 +32,84 @@ def test_program_needs_nothing_of_ours_and_no_library_to_be_read() -> None:
     assert not {name.partition(".")[0] for name in found.stdout.split()} & {"ptxbench", "torch", "cuda", "pydantic"}
 
 
-class Cupti:
-    """Stands in for CUPTI: activities are fed by hand and delivered at a flush."""
+class Activities(sandbox.Cupti):
+    """Stands in for CUPTI: activities are fed by hand and taken at a collection."""
 
     def __init__(self) -> None:
-        self.ActivityKind = SimpleNamespace(CONCURRENT_KERNEL=KERNEL, MEMCPY=COPY, MEMCPY2=22, MEMSET=2)
-        self.enabled: list[int] = []
-        self.activity_enable = self.enabled.append
         self.waiting: list[Any] = []
 
-    def activity_register_callbacks(self, _: object, completed: Callable[[list[Any]], None]) -> None:
-        self.completed = completed
+    def now(self) -> int:
+        return 0
 
-    def activity_flush_all(self, _: int) -> None:
-        delivered, self.waiting = self.waiting, []
-        self.completed(delivered)
+    def take(self) -> list[Any]:
+        taken, self.waiting = self.waiting, []
+        return taken
 
     def ran(self, start: int, end: int, name: str | None = None, grid: int = 1) -> None:
-        activity = {"kind": KERNEL if name else COPY, "start": start, "end": end, "name": name}
-        activity |= {"grid_x": grid, "grid_y": 1, "grid_z": 1, "block_x": 128, "block_y": 1, "block_z": 1}
-        activity |= {"dynamic_shared_memory": 0, "registers_per_thread": 32}
-        self.waiting.append(SimpleNamespace(**activity))
-
-
-def install_cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
-    stand_in = Cupti()
-    monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(cupti=stand_in))
-    return stand_in
+        kernel = (name, (grid, 1, 1), (128, 1, 1), 0, 32) if name else None
+        self.waiting.append((start, end, kernel))
 
 
 @pytest.fixture
-def cupti(monkeypatch: pytest.MonkeyPatch) -> Cupti:
-    return install_cupti(monkeypatch)
+def cupti() -> Activities:
+    return Activities()
 
 
-def test_span_is_from_the_first_start_to_the_last_end(cupti: Cupti) -> None:
-    recorder = Recorder()
-    recorder.record(10 * MS, 12 * MS)
+class StandInLibrary:
+    """Hands out records as CUPTI lays them out in a buffer (cupti_activity.h of CUDA 13.0, some fields filled in)."""
+
+    def __init__(self, records: list[bytes]) -> None:
+        self.records = records
+
+    def cuptiActivityGetNextRecord(self, buffer: Any, valid: Any, record: Any) -> int:  # noqa: N802
+        offsets = [sum(map(len, self.records[:index])) for index in range(len(self.records) + 1)]
+        last = record._obj.value
+        following = 0 if last is None else offsets[offsets.index(last - buffer.value) + 1]
+        if following >= valid.value:
+            return 12  # CUPTI_ERROR_MAX_LIMIT_REACHED
+        record._obj.value = buffer.value + following
+        return 0
+
+
+def test_records_are_read_where_the_library_puts_them() -> None:
+    name = ctypes.create_string_buffer(b"_Z4gemmv")
+    kernel = bytearray(216)
+    struct.pack_into("<I", kernel, 0, 10)
+    struct.pack_into("<H", kernel, 6, 168)
+    struct.pack_into("<QQ", kernel, 16, 1_000, 2_500)
+    struct.pack_into("<6i", kernel, 52, 132, 2, 3, 384, 4, 5)
+    struct.pack_into("<2i", kernel, 76, 11, 196_608)
+    struct.pack_into("<Q", kernel, 104, ctypes.addressof(name))
+    memset = bytearray(88)
+    struct.pack_into("<I", memset, 0, 2)
+    struct.pack_into("<QQ", memset, 16, 100, 200)
+    records = [bytes(memset), bytes(kernel), bytes(memset)]
+    memory = ctypes.create_string_buffer(b"".join(records))
+    subject = object.__new__(sandbox.Cupti)
+    subject._library = cast(ctypes.CDLL, StandInLibrary(records))
+    subject._names, subject._activities = {}, []
+    subject._buffers = {ctypes.addressof(memory): memory}
+    subject._completed(0, 0, ctypes.addressof(memory), len(memory), sum(map(len, records)))
+    shown = ("_Z4gemmv", (132, 2, 3), (384, 4, 5), 196_608, 168)
+    assert subject._activities == [(100, 200, None), (1_000, 2_500, shown), (100, 200, None)]
+    assert subject._buffers == {}
+
+
+def test_span_is_from_the_first_start_to_the_last_end(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
+    recorder.record(10 * MS, 12 * MS, kept=True)
     # Delivered out of order; one runs beside the other and ends before it.
     cupti.ran(10 * MS + 500, 11 * MS, "_Z1bv")
     cupti.ran(10 * MS + 100, 10 * MS + 300)
     cupti.ran(10 * MS + 600, 10 * MS + 700, "_Z1av")
     found = recorder.collect()
-    assert (found["spans"], found["activities"], found["stray"]) == ([MS - 100], [3], 0)
-    assert set(cupti.enabled) == {KERNEL, COPY, 22, 2}
+    assert (found["spans"], found["activities"], found["stray"]) == ([MS - 100], [3], [0])
 
 
-def test_activities_belong_to_the_call_in_which_they_started(cupti: Cupti) -> None:
-    recorder = Recorder()
+def test_activities_belong_to_the_call_in_which_they_started(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
     for index in range(3):
-        recorder.record(index * MS, index * MS + MS // 2)
+        recorder.record(index * MS, index * MS + MS // 2, kept=True)
     cupti.ran(2 * MS + 10, 2 * MS + 40, "_Z1av", grid=7)
     cupti.ran(0, 70, "_Z1av", grid=7)
     found = recorder.collect()
@@ -89,23 +117,43 @@ def test_activities_belong_to_the_call_in_which_they_started(cupti: Cupti) -> No
     assert found["launches"] == [["_Z1av", (7, 1, 1), (128, 1, 1), 0, 32, 2 / 3]]
 
 
-def test_work_outside_every_call_is_stray(cupti: Cupti) -> None:
-    recorder = Recorder()
-    recorder.record(MS, 2 * MS)
+def test_work_outside_every_call_is_stray(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
+    recorder.record(MS, 2 * MS, kept=True)
     cupti.ran(MS - STRAY_SLACK_NS - 1, MS, "_Z1av")
     cupti.ran(MS - STRAY_SLACK_NS, MS - 10, "_Z1av")
     cupti.ran(2 * MS + STRAY_SLACK_NS, 2 * MS + STRAY_SLACK_NS + 5, "_Z1av")
     cupti.ran(2 * MS + STRAY_SLACK_NS + 1, 3 * MS, "_Z1av")
     found = recorder.collect()
-    assert (found["stray"], found["activities"]) == (2, [2])
+    assert (found["stray"], found["activities"]) == ([2], [2])
 
 
-def test_collection_begins_anew(cupti: Cupti) -> None:
-    recorder = Recorder()
-    recorder.record(MS, 2 * MS)
+def test_strays_are_told_of_the_call_before_them(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
+    for index, kept in enumerate([True, False, True]):
+        recorder.record(10 * index * MS, (10 * index + 1) * MS, kept=kept)
+    for start in (5, 15, 16, 25):
+        cupti.ran(start * MS, start * MS + 1, "_Z1av")
+    assert recorder.collect()["stray"] == [3, 1]
+
+
+def test_calls_that_are_not_kept_leave_no_trace(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
+    for index, kept in enumerate([False, True, False, True]):
+        recorder.record(index * MS, index * MS + MS // 2, kept=kept)
+        cupti.ran(index * MS + 10, index * MS + 20 + index, "_Z4warmv" if not kept else "_Z1av")
+    found = recorder.collect()
+    assert (found["spans"], found["activities"], found["stray"]) == ([11, 13], [1, 1], [0, 0])
+    assert [launch[0] for launch in found["launches"]] == ["_Z1av"]
+    assert found["launches"][0][-1] == 1.0
+
+
+def test_collection_begins_anew(cupti: Activities) -> None:
+    recorder = Recorder(cupti)
+    recorder.record(MS, 2 * MS, kept=True)
     cupti.ran(MS, MS + 5, "_Z1av")
     recorder.collect()
-    assert recorder.collect() == {"spans": [], "activities": [], "stray": 0, "launches": []}
+    assert recorder.collect() == {"spans": [], "activities": [], "stray": [], "launches": []}
 
 
 CALLS = st.lists(st.tuples(st.integers(1, 5 * MS), st.integers(0, MS)), max_size=5)
@@ -115,17 +163,16 @@ CALLS = st.lists(st.tuples(st.integers(1, 5 * MS), st.integers(0, MS)), max_size
 def test_honest_recordings_are_accepted_and_lose_nothing(
     calls: list[tuple[int, int]], activities: list[tuple[int, int, bool]]
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        stand_in = install_cupti(patch)
-        recorder = Recorder()
-        clock = 0
-        for gap, length in calls:
-            recorder.record(clock + gap, clock + gap + length)
-            clock += gap + length
-        for start, length, is_kernel in activities:
-            stand_in.ran(start, start + length, "_Z1av" if is_kernel else None)
-        recording = recording_of(json.dumps(recorder.collect()).encode(), len(calls))
-    assert sum(recording.activities) + recording.stray == len(activities)
+    stand_in = Activities()
+    recorder = Recorder(stand_in)
+    clock = 0
+    for gap, length in calls:
+        recorder.record(clock + gap, clock + gap + length, kept=True)
+        clock += gap + length
+    for start, length, is_kernel in activities:
+        stand_in.ran(start, start + length, "_Z1av" if is_kernel else None)
+    recording = recording_of(json.dumps(recorder.collect()).encode(), len(calls))
+    assert not calls or sum(recording.activities) + sum(recording.stray) == len(activities)
 
 
 @pytest.mark.parametrize(
