@@ -30,6 +30,68 @@ class DeviceIdentity(Record):
     cuda_runtime: str
 
 
+class ResiduePattern(Record):
+    """Mismatches lie only at positions whose remainder by ``modulus`` is in one of ``ranges`` (end exclusive)."""
+
+    modulus: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+class AxisPattern(Record):
+    """Mismatches of one output by their position on one axis."""
+
+    size: int
+    touched: int
+    """Positions with a mismatch."""
+    whole: int
+    """Positions with nothing but mismatches."""
+    nan: int
+    """Positions with nothing but NaN that the reference does not have."""
+    first: int
+    last: int
+    """Of the touched positions."""
+    residues: ResiduePattern | None = None
+    slices: tuple[float, ...] = ()
+    """Share of elements that mismatch in each eighth of a long axis."""
+
+
+class TilePattern(Record):
+    """Mismatches by tiles of ``rows`` x ``columns`` over the last two axes; tiles at the edges may be smaller."""
+
+    rows: int
+    columns: int
+    tiles: int
+    touched: int
+    whole: int
+    """Tiles with nothing but mismatches."""
+    nan: int
+    """Tiles with nothing but NaN."""
+    first: tuple[int, int]
+    """Row and column, in tiles, of the first touched tile in row-major order."""
+
+
+class MismatchPattern(Record):
+    """Where the mismatches of one output lie, and what they have in common. No value of any element.
+
+    Rows and columns are the last two axes of the output; the axes before them count matrices.
+    """
+
+    axes: tuple[AxisPattern, ...]
+    tiles: tuple[TilePattern, ...] = ()
+    zeros: int
+    """Mismatches where the output is exactly zero."""
+    infinite: int
+    """Mismatches where the output is infinite."""
+    slope: Real | None = None
+    """Least-squares slope of output over reference, over mismatches that are finite in both."""
+    correlation: Real | None = None
+    """Of the same pairs."""
+    column_major: Real | None = None
+    """Correlation with the reference of the first wrong matrix when it is read in column-major order."""
+    above_diagonal: float | None = None
+    """Share of the mismatches right of the diagonal; square matrices only."""
+
+
 class OutputComparison(Record):
     """One output tensor against the reference, by torch.allclose's element rule in fp32.
 
@@ -52,6 +114,8 @@ class OutputComparison(Record):
     rms_reference: Real
     first_mismatches: tuple[tuple[int, ...], ...] = ()
     """Up to 8 indices in row-major order."""
+    where: MismatchPattern | None = None
+    """None where nothing mismatches, and in evidence older than this field."""
 
     @property
     def relative_rms(self) -> float:
@@ -101,7 +165,7 @@ class Trial(Record):
     """One trial: one fully checked call, then timed iterations on fresh data."""
 
     seed: int
-    """Of the random pools that inputs are windows of; where the windows begin is secret and not kept."""
+    """Names the workload state that the inputs belong to. The keys that they are made from are secret and not kept."""
     family: str
     checks: tuple[CheckedCall, ...]
     guards_intact: bool
@@ -120,7 +184,7 @@ class RunStatus(StrEnum):
 
 
 class KernelLaunch(Record):
-    """A kernel seen at run time in the timed iterations; ``launches_per_call`` is the average over a trial."""
+    """A kernel seen at run time; ``launches_per_call`` is the average over all calls but warm-ups."""
 
     name: str
     grid: tuple[int, int, int]

@@ -72,7 +72,7 @@ class Compiler:
 
     def compile(self, source: str, entry_symbol: str) -> Compilation:
         """Compiles and inspects ``source``. Raises InfrastructureError for what is not the candidate's fault."""
-        self._prepare(source)
+        prepare(self._steps, source, self._tools)
         with ThreadPoolExecutor(2) as pool:
             try:
                 return self._compile(pool, source, entry_symbol)
@@ -81,12 +81,6 @@ class Compiler:
             finally:
                 # Whatever ends the compilation ends its processes, or leaving the pool would wait for them.
                 self._steps.session.cancel()
-
-    def _prepare(self, source: str) -> None:
-        (self._folder / SOURCE_NAME).write_bytes(source.encode("utf-8", "surrogatepass"))
-        (self._folder / self._steps.plan.module_id_file).write_text(MODULE_ID)
-        (self._folder / _EXPORTS_NAME).write_text(_EXPORTS)
-        headers.link_headers(self._folder, self._tools.tvm_ffi.include_dir)
 
     def _compile(self, pool: ThreadPoolExecutor, source: str, entry_symbol: str) -> Compilation:
         steps = self._steps
@@ -158,3 +152,11 @@ class Compiler:
             return Compilation(log=log, failed_step=failure.step, crashed=True)
         faults.raise_if_infrastructure(result, self._folder)
         return Compilation(log=log, failed_step=failure.step)
+
+
+def prepare(steps: Steps, source: str, tools: Tools) -> None:
+    """Put what the steps read into their folder."""
+    (steps.folder / SOURCE_NAME).write_bytes(source.encode("utf-8", "surrogatepass"))
+    (steps.folder / steps.plan.module_id_file).write_text(MODULE_ID)
+    (steps.folder / _EXPORTS_NAME).write_text(_EXPORTS)
+    headers.link_headers(steps.folder, tools.tvm_ffi.include_dir)

@@ -13,7 +13,8 @@ _HEAD_SHARE = 0.75
 """Share of a long log kept from its start, where the first errors are; the rest is its end, with the count."""
 
 _ABSOLUTE = re.compile(r"(?<![\w.<>/~])/(?:[\w.+@-]+/+)+[\w.+@-]+")
-_RESOURCES = re.compile(r"^ptxas info .*\n?(?:^    \d+ bytes stack frame.*\n?)?", re.MULTILINE)
+# Numbered remarks stay: "ptxas info : (C7508) Potential Performance Loss: 'setmaxnreg' ignored ...".
+_RESOURCES = re.compile(r"^ptxas info +: (?!\(C\d+\)).*\n?(?:^    \d+ bytes stack frame.*\n?)?", re.MULTILINE)
 
 
 class PathScrubber:
@@ -36,7 +37,7 @@ class PathScrubber:
 
 
 def without_resources(text: str) -> str:
-    """The log without ``-Xptxas -v``'s report, which is kept as KernelResources. Warnings stay."""
+    """The log without ``-Xptxas -v``'s report, which is kept as KernelResources. Warnings and remarks stay."""
     return _RESOURCES.sub("", text)
 
 

@@ -13,7 +13,7 @@ from ptxbench.records.build import Cubin, KernelSass
 from ptxbench.toolchain import fatbin
 from ptxbench.toolchain.elf import Elf
 
-_CODE_PREFIX = ".text."
+CODE_PREFIX = ".text."
 
 _FUNCTION = re.compile(r"^\s*(?:\.text\.(\S+):|\.section\s+\.text\.([^\s,]+))")
 #         /*0a30*/              { @!UP0 UTMALDG.2D.MULTICAST [UR8], [UR4], UR6 ;
@@ -32,7 +32,7 @@ def cubin_images(shared_object: bytes) -> tuple[bytes, ...]:
 def function_names(cubin: bytes) -> tuple[str, ...]:
     """Mangled names of the functions with code of their own in a cubin. Raises ElfError."""
     sections = Elf(cubin).sections
-    return tuple(s.name.removeprefix(_CODE_PREFIX) for s in sections if s.name.startswith(_CODE_PREFIX))
+    return tuple(s.name.removeprefix(CODE_PREFIX) for s in sections if s.name.startswith(CODE_PREFIX))
 
 
 def parse_sass(disassembly: str) -> tuple[KernelSass, ...]:

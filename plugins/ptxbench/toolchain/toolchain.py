@@ -17,12 +17,13 @@ from ptxbench.records.build import Build, BuildStatus, ToolchainIdentity
 from ptxbench.records.candidate import Candidate
 from ptxbench.toolchain import headers, logs
 from ptxbench.toolchain.cache import DEFAULT_MAX_BYTES, BuildCache, Built, default_cache_dir
-from ptxbench.toolchain.compiler import Compilation, Compiler
+from ptxbench.toolchain.compiler import Compilation, Compiler, prepare
 from ptxbench.toolchain.discovery import Tools, discover
 from ptxbench.toolchain.faults import disk_full
 from ptxbench.toolchain.headers import Headers
 from ptxbench.toolchain.plan import NVCC_FLAGS, CompilePlan, PlanError, compiler_environ, read_plan
 from ptxbench.toolchain.process import Limits, Session
+from ptxbench.toolchain.source_lines import SourceLines, lines_of, with_line_info, write_line_table
 from ptxbench.toolchain.steps import Steps
 from ptxbench.toolchain.stub import write_stub
 
@@ -95,6 +96,33 @@ class Toolchain:
             message = f"expected to run the compiler in {self._cache.folder}; the system refused: {error}"
             raise InfrastructureError("compiler_crashed", message) from error
         return built
+
+    def source_lines(self, candidate: Candidate, arch: Arch, built: Built) -> SourceLines | None:
+        """Lines of the candidate's source by place in the device code of its build.
+
+        A second build, cached like the first. None where there is no object or no disassembler, or where that build
+        fails. Raises InfrastructureError as ``build`` does.
+        """
+        tool = self._tools.disassembler
+        if built.so_path is None or tool is None:
+            return None
+        key = hashlib.sha256(f"source lines of {self._key(candidate, arch)}".encode()).hexdigest()
+        with self._cache.locked(key):
+            cached = self._cache.load(key) or self._build_lines(key, candidate, arch, built.build)
+        return lines_of(cached.so_path, built.so_path) if cached is not None and cached.so_path is not None else None
+
+    def _build_lines(self, key: str, candidate: Candidate, arch: Arch, build: Build) -> Built | None:
+        tool, plan = self._tools.disassembler, with_line_info(self._plan(arch.gencode, build.toolchain.headers))
+        assert tool is not None
+        with (
+            self._cache.work_folder() as folder,
+            Session(folder, self._environ(plan, folder), self._limits) as session,
+        ):
+            steps = Steps(plan, folder, session)
+            prepare(steps, candidate.source, self._tools)
+            table = write_line_table(steps, tool)
+            # The table takes the object's place in the entry.
+            return self._cache.store(key, build, table) if table is not None else None
 
     def _build(self, key: str, candidate: Candidate, symbol: str, arch: Arch) -> Built:
         started = time.monotonic()

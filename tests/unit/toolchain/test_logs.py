@@ -36,6 +36,11 @@ def test_the_resource_report_goes_and_warnings_stay():
     assert without_resources(log) == "ptxas warning : Registers are spilled to local memory\n"
 
 
+def test_numbered_remarks_stay():
+    remark = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine it.\n"
+    assert without_resources(f"ptxas info    : 0 bytes gmem\n{remark}ptxas info    : Used 10 registers\n") == remark
+
+
 @settings(deadline=None)
 @given(st.integers(0, 3 * MAX_LOG_CHARS))
 def test_a_long_log_keeps_both_ends(length: int):

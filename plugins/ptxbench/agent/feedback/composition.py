@@ -1,0 +1,99 @@
+"""The feedback on one turn: a headline, facts, what to look at, what comes next; each within its budget."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ptxbench.agent.feedback import (
+    compile_error,
+    correct,
+    extraction_error,
+    hang,
+    memory_error,
+    numerical_error,
+    runtime_error,
+    screened,
+    unjudged,
+    wrong_shape,
+)
+from ptxbench.agent.feedback.parts import (
+    ADVICE_CHARS,
+    FACTS_CHARS,
+    HEADLINE_CHARS,
+    MAX_CHARS,
+    NEXT_CHARS,
+    Parts,
+    Turn,
+    bounded,
+    bullets,
+)
+from ptxbench.agent.feedback.places import locator
+from ptxbench.agent.feedback.targets import target_families
+from ptxbench.agent.feedback.wording import milliseconds
+from ptxbench.records import Outcome
+from ptxbench.verdict.metrics import TARGET_SPEEDUP
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+    from ptxbench.models import PastTurn
+    from ptxbench.toolchain import Toolchain
+
+_DESCRIBE: dict[Outcome, Callable[[Turn], Parts]] = {
+    Outcome.EXTRACTION_ERROR: extraction_error.describe,
+    Outcome.SCREENED: screened.describe,
+    Outcome.COMPILE_ERROR: compile_error.describe,
+    Outcome.MEMORY_ERROR: memory_error.describe,
+    Outcome.RUNTIME_ERROR: runtime_error.describe,
+    Outcome.TIMEOUT: hang.describe,
+    Outcome.WRONG_SHAPE_OR_DTYPE: wrong_shape.describe,
+    Outcome.NUMERICAL_ERROR: numerical_error.describe,
+    Outcome.CORRECT: correct.describe,
+    Outcome.UNKNOWN: unjudged.describe,
+    Outcome.INFRASTRUCTURE_ERROR: unjudged.describe,
+}
+
+
+def feedback(case: Case, past: PastTurn, *, turns_left: int, toolchain: Toolchain | None) -> str:
+    """What the model is told of a turn, at most ``MAX_CHARS`` characters.
+
+    A pure text of the record and the source. ``toolchain`` only serves to name the source line of a place in the
+    device code; without it the place is given as an offset. No element of an output or of the reference, no seed, no
+    path, no device address and no position of a checked iteration is ever part of it.
+    """
+    turn = Turn(case, past.record, past.source or "", locator(case, past, toolchain))
+    parts = _DESCRIBE[past.record.verdict.outcome](turn)
+    sections = [bounded(parts.headline, HEADLINE_CHARS)]
+    for title, items, limit in (
+        ("Facts", parts.facts, FACTS_CHARS),
+        ("What to look at", parts.advice, ADVICE_CHARS),
+        ("Next", _next(turn, turns_left), NEXT_CHARS),
+    ):
+        if items:
+            sections.append(f"{title}:\n{bullets(items, limit)}")
+    return bounded("\n\n".join(sections), MAX_CHARS) + "\n"
+
+
+def _next(turn: Turn, turns_left: int) -> tuple[str, ...]:
+    case = turn.case
+    baseline = _baseline_ms(turn)
+    within = (
+        f", {milliseconds(baseline)} here: so at most {milliseconds(baseline / TARGET_SPEEDUP)}" if baseline else ""
+    )
+    goal = (
+        f"Goal: correct, at least {TARGET_SPEEDUP}x as fast as {case.baseline.library} ({case.baseline.call}{within}), "
+        f"executing {target_families(case)}."
+    )
+    if turns_left <= 0:
+        return ("No turn is left.",)
+    left = "1 turn is left" if turns_left == 1 else f"{turns_left} turns are left"
+    return (f"{left}. Answer with one complete kernel source, not with a patch.", goal)
+
+
+def _baseline_ms(turn: Turn) -> float | None:
+    if turn.verdict.baseline_ms is not None:
+        return turn.verdict.baseline_ms
+    evidence = turn.record.evidence
+    baseline = evidence.run.baseline if evidence is not None else None
+    return statistics.median(baseline.span_ns) / 1e6 if baseline is not None and baseline.span_ns else None

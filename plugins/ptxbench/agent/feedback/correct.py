@@ -1,0 +1,158 @@
+"""A kernel that is right: how fast, by which instructions, with which resources, and what holds it back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ptxbench.agent.feedback.kernels import static_families
+from ptxbench.agent.feedback.limits import Launched, launched, limiters, peak_flops
+from ptxbench.agent.feedback.parts import Parts, Turn
+from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
+from ptxbench.agent.feedback.targets import present_families, target_families
+from ptxbench.agent.feedback.wording import count, listed, milliseconds, percent, short_name
+from ptxbench.cases.arch import opcode_base
+from ptxbench.records import CORRECTNESS_CALL, Target, ToolStatus
+from ptxbench.verdict.metrics import TARGET_SPEEDUP
+from ptxbench.verdict.rules import Flag, TargetRule
+
+_OPCODES = 6
+_MIX = 8
+
+_FLAGS = {
+    Flag.BASELINE_DRIFT: "the device's clocks moved during the measurement, so the speedup is less exact than usual",
+    Flag.CLOCK_DISAGREEMENT: "a clock outside your process saw more time than the device's activities account for; the "
+    "latency is that clock's. Work after the call returns, host work or waiting inside the call count",
+    Flag.DIFFERS_UNDER_PROFILER: "under the instruction profiler it ran other kernels or gave other outputs",
+    Flag.IMPLAUSIBLE: "the latency is below what the device can physically do, so there is no speedup: work is missing "
+    "from the timed calls",
+    Flag.LOW_PRECISION: "within tolerance, and much less precise than the library: accumulate in FP32 and round once",
+    Flag.NO_BASELINE: "the library was not measured, so there is no speedup",
+    Flag.STRAY_ACTIVITY: "device work started outside the calls, so there is no speedup: everything must be launched "
+    "by the call, on the stream of TVM-FFI's environment or on streams that are joined to it before the call returns",
+    Flag.TIMING_INCOMPLETE: "some timed iterations are missing, so there is no latency",
+    Flag.TIMING_UNCHECKED: "no timed call was compared, so there is no speedup",
+}
+
+
+def describe(turn: Turn) -> Parts:
+    """Latency and speedup first, then instructions, kernels, precision, flags; advice is what holds it back."""
+    facts = [*_speed(turn), *_target(turn), *_kernels(turn), *_mix(turn), *_precision(turn), *_flags(turn)]
+    return Parts(_headline(turn), (*facts, *sanitizer_facts(turn)), tuple(limiters(turn)))
+
+
+def _headline(turn: Turn) -> str:
+    speedup, library = turn.verdict.speedup, turn.case.baseline.library
+    if speedup is None:
+        return "Your kernel is correct. Its speed does not count as it is: see the facts."
+    reached = f" That reaches the goal of {TARGET_SPEEDUP}x." if speedup >= TARGET_SPEEDUP else ""
+    return f"Your kernel is correct and runs at {speedup:.3f}x the speed of {library}.{reached}"
+
+
+def _speed(turn: Turn) -> Iterator[str]:
+    verdict, case = turn.verdict, turn.case
+    if verdict.latency_ms is None:
+        return
+    library = f"{case.baseline.library} ({case.baseline.call})"
+    baseline = f"; {library}: {milliseconds(verdict.baseline_ms)}" if verdict.baseline_ms is not None else ""
+    yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{baseline}."
+    if verdict.roofline_share is not None:
+        seconds, device = verdict.latency_ms / 1e3, turn.evidence.device
+        flops = case.flops / seconds / 1e12
+        peak = peak_flops(turn) / 1e12
+        moved = case.bytes / seconds / 1e12
+        yield (
+            f"{flops:.0f} TFLOP/s of {peak:.0f} and {moved:.2f} TB/s of "
+            f"{device.memory_bandwidth_bytes_per_s / 1e12:.2f} (inputs and outputs once): "
+            f"{percent(verdict.roofline_share)} of the roofline, which is bound by {_bound(turn)}."
+        )
+
+
+def _bound(turn: Turn) -> str:
+    device, case = turn.evidence.device, turn.case
+    flops = peak_flops(turn)
+    if not flops or not device.memory_bandwidth_bytes_per_s:
+        return "the ceiling that is known"
+    return "compute" if case.flops / flops >= case.bytes / device.memory_bandwidth_bytes_per_s else "memory bandwidth"
+
+
+def _target(turn: Turn) -> Iterator[str]:
+    verdict = turn.verdict
+    if verdict.target is Target.EXECUTED:
+        counts = Counter[str]()
+        for row in turn.evidence.instructions.counts:
+            if turn.case.arch.selects(row.opcode) and row.thread_inst_executed_true > 0:
+                counts[row.opcode] += row.inst_executed
+        shown = listed((f"{opcode} {number:,}" for opcode, number in counts.most_common()), _OPCODES)
+        yield f"Target instructions executed (per warp, one call): {shown or present_families(verdict.families)}."
+        if verdict.useful_share is not None:
+            yield f"Its matrix instructions do {verdict.useful_share:.2f} times the FLOPs that the workload needs."
+    elif verdict.target_rule == TargetRule.ABSENT:
+        yield f"No target instruction is in the object: it needs {target_families(turn.case)}."
+    elif verdict.target is Target.NOT_EXECUTED:
+        yield f"Target instructions are in the object and none executed: {', '.join(verdict.families)}."
+    else:
+        present = static_families(turn)
+        yield f"Whether target instructions executed is not known; lines of SASS in the object: {present or 'none'}."
+
+
+def _kernels(turn: Turn) -> Iterator[str]:
+    kernels = launched(turn)
+    if kernels:
+        total = sum(kernel.launch.launches_per_call for kernel in kernels)
+        yield f"Launches per call: {total:g}\n" + "\n".join(f"  {_kernel(kernel)}" for kernel in kernels[:4])
+
+
+def _kernel(kernel: Launched) -> str:
+    launch, held = kernel.launch, kernel.occupancy
+    often = f"{launch.launches_per_call:g} times " if launch.launches_per_call != 1 else ""
+    spilled = f"spills {kernel.spill_bytes} bytes" if kernel.spill_bytes else "no spills"
+    text = (
+        f"{short_name(launch.name)}: {often}grid {_extent(launch.grid)}, block {_extent(launch.block)}, "
+        f"{launch.registers} registers at launch, {spilled}, shared memory {kernel.static_smem_bytes:,} static + "
+        f"{launch.dynamic_smem_bytes:,} dynamic bytes"
+    )
+    if held is None:
+        return text
+    held_text = f"{count(held.blocks, 'block')} ({held.warps} warps, {percent(held.share)})"
+    return f"{text}; {held_text} per SM, bounded by {held.bound_by}"
+
+
+def _extent(extent: tuple[int, int, int]) -> str:
+    return "x".join(map(str, extent))
+
+
+def _mix(turn: Turn) -> Iterator[str]:
+    """What the warps issue most: shows what the time beside the matrix instructions goes to."""
+    if turn.evidence.instructions.status is not ToolStatus.OK:
+        return
+    counts = Counter[str]()
+    for row in turn.evidence.instructions.counts:
+        counts[opcode_base(row.opcode)] += row.inst_executed
+    total = sum(counts.values())
+    if total:
+        shown = ", ".join(f"{opcode} {percent(number / total)}" for opcode, number in counts.most_common(_MIX))
+        yield f"Of {total:,} instructions executed per warp in one call: {shown}."
+
+
+def _precision(turn: Turn) -> Iterator[str]:
+    baseline = turn.evidence.run.baseline
+    own: dict[str, float] = {}
+    for trial in turn.evidence.run.trials:
+        for call in trial.checks:
+            if call.iteration == CORRECTNESS_CALL:
+                for output in call.outputs:
+                    own[output.name] = max(own.get(output.name, 0.0), output.relative_rms)
+    library = baseline.relative_rms if baseline is not None else {}
+    shown = [
+        f"{name} {error:.2g}" + (f" (the library's {library[name]:.2g})" if name in library else "")
+        for name, error in own.items()
+    ]
+    if shown:
+        yield f"RMS of the error over RMS of the reference: {', '.join(shown)}."
+
+
+def _flags(turn: Turn) -> Iterator[str]:
+    for flag in turn.verdict.flags:
+        known = flag in set(Flag)
+        yield f"Flag {flag}: {_FLAGS[Flag(flag)] if known else 'see the facts'}."

@@ -1,0 +1,114 @@
+"""A kernel that does not end.
+
+The record tells in which call, what the object holds and what ran before. Facts about the place where blocks wait
+would be stated first in ``describe``, before the object's static facts.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ptxbench.agent.feedback.kernels import static_kernels
+from ptxbench.agent.feedback.output_tail import printed
+from ptxbench.agent.feedback.parts import Parts, Turn
+from ptxbench.agent.feedback.progress import progress
+from ptxbench.agent.feedback.wording import lines_with, listed, numbers, safe, short_name
+
+_SETMAXNREG = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
+
+_SYNCHRONIZING = {
+    "mbarrier operations": ("SYNCS",),
+    "TMA loads": ("UTMALDG", "UBLKCP"),
+    "block barriers": ("BAR",),
+    "cluster barriers": ("UCGABAR_ARV", "UCGABAR_WAIT"),
+    "setmaxnreg": ("USETMAXREG",),
+    "wgmma": ("HGMMA", "QGMMA", "IGMMA", "BGMMA"),
+    "tcgen05": ("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA", "UTCBAR"),
+    "global atomics": ("ATOM", "ATOMG", "RED", "REDG"),
+    "sleeps": ("NANOSLEEP",),
+}
+"""SASS opcodes by what they do (nvdisasm 13, sm_90a and sm_100a)."""
+
+
+def describe(turn: Turn) -> Parts:
+    """Which call, which kernels can have been running, what in them can wait, and where to look."""
+    run = turn.evidence.run
+    facts = [f"It was stopped: {safe(run.message) or 'out of time'}.", progress(run, turn.case), _launched(turn)]
+    facts += [_waits(kernel.kernel, kernel.opcodes) for cubin in turn.build.cubins for kernel in cubin.kernels]
+    facts += [*_barrier_lines(turn), *static_kernels(turn), *printed(run)]
+    return Parts(
+        "Your kernel did not end within the time limit: it hangs, or is slower by orders of magnitude.",
+        tuple(fact for fact in facts if fact),
+        tuple(_advice(turn)),
+    )
+
+
+def _launched(turn: Turn) -> str:
+    names = [short_name(launch.name) for launch in turn.evidence.run.launches]
+    if names:
+        return f"Kernels that ran to their end in earlier calls: {listed(names)}."
+    own = [short_name(name) for name in turn.build.kernels]
+    return f"No call had ended before, so any kernel of the object can be the one: {listed(own)}." if own else ""
+
+
+def _waits(kernel: str, opcodes: dict[str, int]) -> str:
+    held = {what: sum(opcodes.get(opcode, 0) for opcode in names) for what, names in _SYNCHRONIZING.items()}
+    shown = ", ".join(f"{what} {number}" for what, number in held.items() if number)
+    return f"{short_name(kernel)} holds (lines of SASS): {shown or 'nothing that waits for another thread'}."
+
+
+def _holds(turn: Turn, what: str) -> bool:
+    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
+    return not opcodes.isdisjoint(_SYNCHRONIZING[what])
+
+
+def _barrier_lines(turn: Turn) -> list[str]:
+    """Where the source sets up, signals and waits for barriers."""
+    kinds = (
+        ("initialized", ("mbarrier.init",)),
+        ("told how many bytes to expect", ("expect_tx",)),
+        (
+            "arrived at",
+            ("mbarrier.arrive.shared", "mbarrier.arrive.release", "mbarrier.arrive.b64", "mbarrier::arrive"),
+        ),
+        ("waited for", ("mbarrier.try_wait", "mbarrier.test_wait")),
+    )
+    found = [(what, lines_with(turn.source, *words)) for what, words in kinds]
+    shown = "; ".join(f"{what} at {numbers(lines)}" for what, lines in found if lines)
+    return [f"In your source mbarriers are {shown}."] if shown else []
+
+
+def _advice(turn: Turn) -> list[str]:
+    advice = []
+    if _holds(turn, "mbarrier operations"):
+        advice.append(
+            "mbarriers: the count of mbarrier.init must equal the arrivals of one phase (an expect_tx arrival is one; "
+            "TMA itself is none); a waiter must flip its parity each time the ring of stages wraps, and a producer "
+            "waiting for empty slots starts with the opposite parity; fence and synchronize after init."
+        )
+    if _holds(turn, "TMA loads"):
+        advice.append(
+            "TMA: expect_tx must name exactly the bytes of all boxes that signal the barrier, clipped parts and "
+            "multicast copies included; one elected thread issues them."
+        )
+    registers = _SETMAXNREG.findall(turn.source)
+    if registers and _holds(turn, "setmaxnreg"):
+        values = listed(f"{kind} {value}" for kind, value in dict.fromkeys(registers))
+        advice.append(
+            f"setmaxnreg ({values}): an increase waits until the registers are free; over all warpgroups of the block "
+            "the sum of values x 128 must not exceed the registers at launch x threads, and every warpgroup that "
+            "must give some up has to reach its decrease."
+        )
+    if _holds(turn, "cluster barriers"):
+        advice.append("Clusters: all threads of all blocks must reach each cluster barrier; no block may exit early.")
+    if _holds(turn, "block barriers"):
+        advice.append(
+            "Block barriers: __syncthreads() in a branch that only some warps take never completes; a named barrier's "
+            "thread count must be that of the warps that come to it."
+        )
+    if _holds(turn, "global atomics"):
+        advice.append(
+            "Waiting between blocks: a block can wait for another only if both are resident; a counter must be reset "
+            "for the next call, and read with volatile or acquire semantics."
+        )
+    return advice or ["No barrier can be at fault: look for a loop whose condition never becomes false."]

@@ -1,0 +1,132 @@
+"""What holds a correct kernel back: simple rules over facts of the record, each said only where the facts show it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ptxbench.agent.feedback.compiler_log import read_messages
+from ptxbench.agent.feedback.kernels import resources_of
+from ptxbench.agent.feedback.occupancy import Occupancy, occupancy, sm_limits
+from ptxbench.agent.feedback.parts import Turn
+from ptxbench.agent.feedback.wording import percent, short_name
+from ptxbench.records import KernelLaunch, Target
+from ptxbench.verdict.kernel_names import is_kernel_of
+
+_FULL_WAVES = 0.9
+"""Share of the last wave's places from which an uneven last wave is not worth telling."""
+_NEAR_ROOFLINE = 0.8
+_TOO_MUCH_WORK = 1.15
+_MATRIX_WORK = 0.9
+_FEW_WARPS = 8
+
+
+class Launched(NamedTuple):
+    """A kernel as it was launched."""
+
+    launch: KernelLaunch
+    static_smem_bytes: int
+    spill_bytes: int
+    occupancy: Occupancy | None
+    """None on an architecture whose limits are not known."""
+
+    @property
+    def blocks(self) -> int:
+        """Of the grid."""
+        return math.prod(self.launch.grid)
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return math.prod(self.launch.block)
+
+
+def launched(turn: Turn) -> list[Launched]:
+    """Every kernel configuration of the timed iterations, most threads first."""
+    limits = sm_limits(turn.case.arch.compute_capability)
+    found = []
+    for launch in turn.evidence.run.launches:
+        reports = [report for name, report in resources_of(turn).items() if is_kernel_of(launch.name, (name,))]
+        static = max((report.static_smem_bytes for report in reports), default=0)
+        spilled = max((max(report.spill_store_bytes, report.spill_load_bytes) for report in reports), default=0)
+        threads = math.prod(launch.block)
+        held = None
+        if limits is not None:
+            held = occupancy(threads, launch.registers, static + launch.dynamic_smem_bytes, limits)
+        found.append(Launched(launch, static, spilled, held))
+    return sorted(found, key=lambda kernel: -kernel.blocks * kernel.threads)
+
+
+def peak_flops(turn: Turn) -> float:
+    """The device's dense BF16 FLOP/s at its highest clock; 0 where the driver does not tell."""
+    device = turn.evidence.device
+    return device.sm_count * turn.case.arch.bf16_flops_per_clock_per_sm * device.max_sm_clock_mhz * 1e6
+
+
+def limiters(turn: Turn) -> Iterator[str]:
+    """What the facts show, the heaviest first."""
+    yield from _instructions(turn)
+    yield from _remarks(turn)
+    for kernel in launched(turn):
+        yield from _kernel(turn, kernel)
+    yield from _ceiling(turn)
+
+
+def _instructions(turn: Turn) -> Iterator[str]:
+    verdict, arch = turn.verdict, turn.case.arch
+    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
+    matrix = any(arch.is_matrix(opcode) for opcode in opcodes)
+    if not matrix and opcodes:
+        older = "; its HMMA (mma.sync) has a lower ceiling" if "HMMA" in opcodes else ""
+        yield f"No matrix instruction of {arch.title} is in the object{older}. That bounds the speed most."
+    elif verdict.target is Target.NOT_EXECUTED:
+        yield "The architecture's own instructions are in the object and never execute: the work is done elsewhere."
+    elif verdict.useful_share is not None and verdict.useful_share < _MATRIX_WORK:
+        yield (
+            f"Only {percent(verdict.useful_share)} of the workload's FLOPs are done by the architecture's matrix "
+            "instructions; the rest runs on slower units."
+        )
+    elif verdict.useful_share is not None and verdict.useful_share > _TOO_MUCH_WORK:
+        masked = ", for example on tiles that the mask empties" if turn.case.causal else ""
+        yield f"The matrix instructions do {verdict.useful_share:.2f} times the FLOPs that the workload needs{masked}."
+    if matrix and opcodes.isdisjoint({"UTMALDG", "UBLKCP", "LDGSTS"}) and "LDG" in opcodes:
+        yield "Tiles are loaded through registers (LDG); TMA or cp.async would load while the tensor cores work."
+
+
+def _remarks(turn: Turn) -> Iterator[str]:
+    for message in [message for message in read_messages(turn.build.log) if message.kind != "error"][:3]:
+        yield f"The compiler remarks: {message.quoted(turn.source, 0)}"
+
+
+def _kernel(turn: Turn, kernel: Launched) -> Iterator[str]:
+    name, sms = short_name(kernel.launch.name), turn.evidence.device.sm_count
+    if kernel.spill_bytes:
+        yield f"{name} spills {kernel.spill_bytes} bytes per thread to local memory: keep fewer values live."
+    held = kernel.occupancy
+    if kernel.blocks < sms:
+        yield f"{name} has {kernel.blocks} blocks for {sms} SMs: {sms - kernel.blocks} SMs stay idle."
+    elif held is not None and held.blocks:
+        places = sms * held.blocks
+        waves = kernel.blocks / places
+        if waves / math.ceil(waves) < _FULL_WAVES:
+            yield (
+                f"{name} runs in {waves:.2f} waves of {places} blocks: the last wave is mostly empty. Choose a tile "
+                "or a persistent grid that divides the work evenly."
+            )
+    if held is not None and 0 < held.warps < _FEW_WARPS:
+        yield f"{name} has only {held.warps} warps on an SM, bounded by {held.bound_by}: little hides latency."
+
+
+def _ceiling(turn: Turn) -> Iterator[str]:
+    share = turn.verdict.roofline_share
+    if share is not None and share >= _NEAR_ROOFLINE:
+        yield f"It is at {percent(share)} of the device's ceiling: little is left to gain."
+        return
+    useful, latency, peak = turn.verdict.useful_share, turn.verdict.latency_ms, peak_flops(turn)
+    if useful and latency and peak and (busy := useful * turn.case.flops / (peak * latency / 1e3)) < _NEAR_ROOFLINE:
+        yield (
+            f"At the highest clock its matrix instructions take {percent(busy)} of the latency. In the rest the tensor "
+            "cores wait: for tiles, barriers, other arithmetic, the prologue and epilogue. Overlap them: more stages, "
+            "separate producer and consumer warpgroups, two consumers that take turns."
+        )

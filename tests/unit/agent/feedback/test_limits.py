@@ -1,0 +1,79 @@
+"""What holds a correct kernel back is said where the facts show it, and only there."""
+
+from typing import Any
+
+import pytest
+
+from ptxbench.models import PastTurn
+from ptxbench.records import KernelResources
+from tests.unit.agent.feedback.parts import text_of
+from tests.unit.factories import (
+    KERNEL,
+    make_build,
+    make_counts,
+    make_evidence,
+    make_instructions,
+    make_record,
+    make_run,
+)
+
+
+def said(
+    *, launch: dict[str, Any] | None = None, spills: int = 0, opcodes: dict[str, int] | None = None, **run: Any
+) -> str:
+    resources = KernelResources(
+        kernel=KERNEL,
+        registers=168,
+        stack_bytes=0,
+        spill_store_bytes=spills,
+        spill_load_bytes=0,
+        static_smem_bytes=1024,
+        barriers=1,
+    )
+    measured = make_run(**run)
+    launches = tuple(each.model_copy(update=launch or {}) for each in measured.launches)
+    evidence = make_evidence(
+        run=measured.model_copy(update={"launches": launches}),
+        instructions=make_instructions(make_counts(threads=32 * 4_587_520)),
+    )
+    record = make_record(build=make_build(opcodes, resources=(resources,)), evidence=evidence)
+    return text_of(PastTurn(record, "x"))
+
+
+def test_a_good_kernel_is_told_what_its_tensor_cores_do() -> None:
+    text = said()
+    assert "HGMMA.64x256x16.F32.BF16 4,587,520" in text
+    assert "do 1.00 times the FLOPs" in text
+    assert "matrix instructions take 70.2% of the latency" in text
+    assert "1,024 static + 196,608 dynamic bytes; 1 block (12 warps, 18.8%) per SM" in text
+    for word in ("spills ", "waves", "stay idle", "LDG)"):
+        assert word not in text
+
+
+@pytest.mark.parametrize(
+    ("launch", "words"),
+    [
+        ({"grid": (100, 1, 1)}, "100 blocks for 132 SMs: 32 SMs stay idle"),
+        ({"grid": (140, 1, 1)}, "1.06 waves of 132 blocks"),
+        ({"block": (128, 1, 1)}, "only 4 warps on an SM, bounded by shared memory"),
+    ],
+)
+def test_the_launch(launch: dict[str, Any], words: str) -> None:
+    assert words in said(launch=launch)
+
+
+def test_spills() -> None:
+    assert "spills 64 bytes per thread" in said(spills=64)
+
+
+def test_loads_through_registers() -> None:
+    assert "through registers (LDG)" in said(opcodes={"HGMMA": 4, "LDG": 8, "STS": 8})
+
+
+def test_near_the_ceiling_little_is_left() -> None:
+    from tests.unit.factories import make_timing, make_trial
+
+    trials = tuple(make_trial(timing=make_timing(span_ns=600_000)) for _ in range(3))
+    text = said(trials=trials)
+    assert "little is left to gain" in text
+    assert "That reaches the goal of 1.2x" in text
