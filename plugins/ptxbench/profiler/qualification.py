@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 from ptxbench.errors import InfrastructureError
@@ -131,12 +132,14 @@ class Baselines:
         case = state.case
         check = self.qualify(state)
         timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
+        beyond = [wall - span for timing in timings for wall, span in zip(timing.wall_ns, timing.span_ns, strict=True)]
         return BaselineMeasurement(
             library=case.baseline.library,
             version=library_version(case.baseline.library),
             call=case.baseline.call,
             span_ns=tuple(span for timing in timings for span in timing.span_ns),
             overhead_ns=overhead_ns,
+            excess_ns=int(statistics.median(beyond)) - overhead_ns,
             relative_rms={out.name: out.relative_rms for out in check.outputs},
         )
 

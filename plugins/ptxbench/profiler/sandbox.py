@@ -112,7 +112,8 @@ class Cupti:
         from cupti import cupti
 
         cupti.get_timestamp()  # loads the library
-        path = next(line.split()[-1] for line in open("/proc/self/maps") if "libcupti.so" in line)  # noqa: SIM115
+        with open("/proc/self/maps") as maps:
+            path = next(line.split()[-1] for line in maps if "libcupti.so" in line)
         self._library = ctypes.CDLL(path)
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._names: dict[int, str] = {}

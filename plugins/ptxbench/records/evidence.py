@@ -212,6 +212,9 @@ class BaselineMeasurement(Record):
     """The brief re-timing beside this candidate."""
     overhead_ns: int
     """Median of wall minus span of an empty call: what the hand-over itself costs the oracle's clock."""
+    excess_ns: int | None = None
+    """Median of wall minus span minus ``overhead_ns`` of the library's own calls: what starting real kernels on this
+    workload costs the oracle's clock beyond an empty call. None in evidence older than this field."""
     relative_rms: dict[str, Real] = Field(default_factory=dict)
     """The library's own scale-relative error against the same reference, per output."""
 
