@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ptxbench.records import Verdict
 from ptxbench.verdict import Flag, judge
-from ptxbench.verdict.speed import CLOCK_SLACK_BASELINE, CLOCK_SLACK_NS, median_over_trials, physical_floor_ns
+from ptxbench.verdict.speed import CLOCK_SLACK_NS, median_over_trials, physical_floor_ns
 from tests.unit.factories import (
     BASELINE_NS,
     DEVICE,
@@ -65,8 +65,8 @@ def test_time_that_the_span_does_not_hold_is_charged() -> None:
 
 
 def test_what_the_library_itself_costs_the_clock_is_not_held_against_a_candidate() -> None:
-    baseline = make_baseline(excess_ns=80_000)
-    within, beyond = (make_timing(excess_ns=CLOCK_SLACK_BASELINE * 80_000 + more) for more in (0, 1))
+    baseline = make_baseline(excess_ns=2 * CLOCK_SLACK_NS)
+    within, beyond = (make_timing(excess_ns=2 * CLOCK_SLACK_NS + more) for more in (0, 1))
     assert timed(within, within, within, baseline=baseline).latency_source == "cupti"
     assert timed(beyond, beyond, beyond, baseline=baseline).latency_source == "oracle_clock"
 
