@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ptxbench.agent.evaluation import Evaluator
+from ptxbench.agent.meter import Meter
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import RunStore
@@ -19,7 +20,8 @@ class Engine:
     """The session's trajectories. Nothing runs before the first turn is asked for.
 
     ``plans`` is this process's whole share, in the order in which its turns will be asked for, so that up to
-    ``concurrency`` trajectories overlap: models answer while kernels compile and others are measured.
+    ``concurrency`` trajectories overlap: models answer while kernels compile and others are measured. ``stop`` is set
+    when the session ends; who else waits for something can look at it. ``meter`` hears what becomes of each turn.
     """
 
     def __init__(
@@ -30,13 +32,16 @@ class Engine:
         evaluator: Evaluator,
         profilers: Profilers,
         concurrency: int,
+        stop: threading.Event | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._plans = tuple(plans)
         self._store = store
         self._profilers = profilers
         self._concurrency = concurrency
-        self._stop = threading.Event()
-        self._runner = TrajectoryRunner(store, evaluator, profilers, self._stop.is_set)
+        self._stop = stop or threading.Event()
+        self._meter = meter or Meter()
+        self._runner = TrajectoryRunner(store, evaluator, profilers, self._stop.is_set, self._meter)
         self._turns: dict[str, Future[TurnRecord | Skipped]] = {
             str(plan.key(turn)): Future() for plan in self._plans for turn in range(plan.turns)
         }
@@ -85,6 +90,7 @@ class Engine:
         future = self._turns[str(key)]
         if future.done():
             return
+        self._meter.resolved(resolution)
         if isinstance(resolution, BaseException):
             future.set_exception(resolution)
         else:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ptxbench.agent.meter import Meter
+from ptxbench.errors import InfrastructureError
 from ptxbench.models import Proposal
 from ptxbench.profiler import Profiler
 from ptxbench.records import Build, BuildStatus, Candidate, Evidence, RunStatus, Verdict
@@ -34,11 +36,13 @@ class Evaluation(NamedTuple):
 class Evaluator:
     """Builds and measures proposals. Safe for several threads; builds are limited to ``compile_slots`` at a time.
 
-    ``discover`` finds the toolchain; it is called once, when the first candidate needs it.
+    ``discover`` finds the toolchain; it is called once, when the first candidate needs it. ``meter`` hears of the time
+    that profilers measure.
     """
 
-    def __init__(self, discover: Callable[[], Toolchain], compile_slots: int) -> None:
+    def __init__(self, discover: Callable[[], Toolchain], compile_slots: int, meter: Meter | None = None) -> None:
         self._discover = discover
+        self._meter = meter or Meter()
         self._toolchain: Toolchain | None = None
         self._lock = threading.Lock()
         self._compile_slots = threading.BoundedSemaphore(compile_slots)
@@ -56,26 +60,43 @@ class Evaluator:
             verdict = judge(case, built.build, evidence)
         return Evaluation(built.build, evidence, profiler.origin if evidence else "none", verdict, stages)
 
+    @contextmanager
+    def borrowed_toolchain(self) -> Iterator[Toolchain | None]:
+        """The toolchain, with a compile slot, for what is not a candidate's build; None where no compiler is found."""
+        try:
+            toolchain: Toolchain | None = self._found()
+        except InfrastructureError:
+            toolchain = None
+        with self._compile_slots:
+            yield toolchain
+
     def _build(self, candidate: Candidate, case: Case) -> Built:
+        toolchain = self._found()
+        with self._compile_slots:
+            return toolchain.build(candidate, case.arch)
+
+    def _found(self) -> Toolchain:
         with self._lock:
             self._toolchain = self._toolchain or self._discover()
-        with self._compile_slots:
-            return self._toolchain.build(candidate, case.arch)
+            return self._toolchain
 
     def _measure(self, case: Case, built: Built, profiler: Profiler, stages: dict[str, float]) -> Evidence | None:
-        with _timed(stages, "evaluate"):
+        if profiler.origin == "replayed":
+            with _timed(stages, "evaluate"):
+                return profiler.evaluate(case, built)
+        with _timed(stages, "evaluate"), self._meter.measuring():
             evidence = profiler.evaluate(case, built)
-        if evidence is None or profiler.origin == "replayed":
-            return evidence
+        if evidence is None:
+            return None
         # A sanitizer slows a kernel down by orders of magnitude: what ran out of time, or never loaded, has nothing
         # to tell it.
         if evidence.run.status not in (RunStatus.TIMEOUT, RunStatus.LOAD_ERROR):
-            with _timed(stages, "sanitize"):
+            with _timed(stages, "sanitize"), self._meter.measuring():
                 safety = profiler.sanitize(case, built, "memcheck")
             evidence = evidence.model_copy(update={"safety": (*evidence.safety, safety)})
         verdict = judge(case, built.build, evidence)
         if verdict.correct and verdict.target_present:
-            with _timed(stages, "instructions"):
+            with _timed(stages, "instructions"), self._meter.measuring():
                 instructions = profiler.instructions(case, built)
             evidence = evidence.model_copy(update={"instructions": instructions})
         return evidence

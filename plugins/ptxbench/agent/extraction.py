@@ -99,6 +99,10 @@ def extract(reply: Reply) -> Extraction:
     closed = [entry for entry in usable if entry.block.closed and entry._replace(text=_balanced(entry.text)).whole]
     if closed:
         return Extraction(closed[-1].block.content, "", "fenced, with braces that do not balance")
+    host = [entry for entry in usable if entry.block.closed and _exports_without_kernel(entry)]
+    if host and not any(entry.text.kernels for entry in found):
+        # Calls of a library, say: whether that is allowed is the screen's to tell, not ours.
+        return Extraction(host[-1].block.content, "", "fenced, host code only")
     return Extraction(None, f"{_reason(reply, text, thinking, found)} {EXPECTED}", "")
 
 
@@ -141,6 +145,12 @@ def _nested(block: Block, depth: int = 0) -> tuple[_Found, ...]:
 
 def _balanced(text: CudaText) -> CudaText:
     return text._replace(open_braces=0, open_text=False)
+
+
+def _exports_without_kernel(entry: _Found) -> bool:
+    text = entry.text
+    code = not entry.patch and entry.block.tag not in _OTHER_TAGS | _PATCH_TAGS
+    return code and text.exports_run and not text.elided and not text.open_braces and not text.open_text
 
 
 def _how(whole: Sequence[_Found], found: Sequence[_Found], usable: Sequence[_Found]) -> str:
@@ -213,7 +223,7 @@ def _reason_of_code(found: Sequence[_Found]) -> str:
             return f"Found a file that is spread over {count} code blocks: they are not put together."
         return f"Found a code block of {_lines(exporting[-1].block)} that ends inside a comment or braces."
     if exporting:
-        return "Found only host code: a block exports `run` but has no __global__ function."
+        return "Found only host code that is not whole: a block exports `run` but has no __global__ function."
     others = [name for entry in kernels for name in entry.text.exports]
     if others:
         return f"Found kernels that are exported as {_quoted(', '.join(others))}, not as `run`."

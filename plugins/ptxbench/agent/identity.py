@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field
+
 from ptxbench.records import Record, Sha256
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ class RunIdentity(Record):
     """Version that created the folder."""
     suites: dict[str, Sha256]
     """Name -> ``suite_identity`` of every suite that has turns here."""
+    turns: dict[str, int] = Field(default_factory=dict)
+    """Model -> turns that each of its trajectories was given, the most of all sessions. Rates count turns that never
+    happened, so whoever repeats the run must know how many there could have been."""
 
 
 def suite_identity(cases: Iterable[Case]) -> str:

@@ -2,8 +2,12 @@
 
 ``run.json``                        what the folder is a run of (``RunIdentity``)
 ``turns/<trajectory>/turn<N>.json`` one ``TurnRecord``; its source lies beside it as ``turn<N>.cu``
+``turns/<trajectory>/end.json``     one ``TrajectoryEnd``, where the trajectory ended before its last turn
+``replies/<turn>.json``             one ``PendingReply``: a model's reply whose turn is not finished
+``replies/unused/``                 replies that were paid for, to prompts that are now others
 ``faults/<turn>.json``              turns that ended in an infrastructure fault; not finished, so retried
 ``aside/``                          damaged files, moved out of the way and redone
+``agents/``                         working folders of coding agents, one per turn
 ``locks/``                          one lock file per trajectory; a lock dies with the process that held it
 """
 
@@ -11,11 +15,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,10 +27,12 @@ from ptxbench import __version__
 from ptxbench.agent.files import locked, open_lock, write_failure, write_record
 from ptxbench.agent.identity import RunIdentity
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.records import Candidate, TurnKey, TurnRecord
+from ptxbench.records import Candidate, PendingReply, Record, TrajectoryEnd, TurnKey, TurnRecord
 
 RUN_FILE = "run.json"
-SUBFOLDERS = ("turns", "faults", "aside", "locks")
+SUBFOLDERS = ("turns", "replies", "faults", "aside", "locks", "agents")
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 class StoredTurn(NamedTuple):
@@ -54,8 +60,8 @@ class RunStore:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, folder: Path, suites: dict[str, str]) -> RunStore:
-        """Create the run, or resume it. ``suites`` maps names to ``suite_identity``.
+    def open(cls, folder: Path, suites: Mapping[str, str], turns: Mapping[str, int] | None = None) -> RunStore:
+        """Create the run, or resume it. ``suites`` maps names to ``suite_identity``, ``turns`` models to their turns.
 
         Raises InputError for a folder that is no run folder, cannot be written, or whose run has other suites.
         """
@@ -64,7 +70,7 @@ class RunStore:
             _refuse_foreign(folder)
             _refuse_files(folder)
             with locked(open_lock(folder / ".lock"), lambda: False):
-                return cls(folder, _join(folder, suites))
+                return cls(folder, _join(folder, suites, turns or {}))
         except (InfrastructureError, OSError) as error:
             raise InputError(
                 f"--run {folder}: expected a folder that can be written, found: {error}; choose another name or path"
@@ -81,6 +87,10 @@ class RunStore:
     def name(self) -> str:
         """Name of the folder."""
         return self.folder.resolve().name
+
+    def turns_given(self, model: str) -> int | None:
+        """Turns that each trajectory of a model was given; None for a run of a version that did not say."""
+        return self.identity.turns.get(model)
 
     def take_notes(self) -> list[str]:
         """What the user should know and was not told yet, such as damaged files that were moved aside."""
@@ -109,9 +119,22 @@ class RunStore:
         stored = _read_turn(self.turn_path(key))
         return stored.candidate if isinstance(stored, StoredTurn) else None
 
+    def record(self, key: TurnKey) -> TurnRecord | None:
+        """The record of a stored, intact turn."""
+        stored = _read_turn(self.turn_path(key))
+        return stored.record if isinstance(stored, StoredTurn) else None
+
     def turn_path(self, key: TurnKey) -> Path:
         """Where the record of a turn lies."""
         return self.folder / "turns" / key.trajectory_id / f"turn{key.turn}.json"
+
+    def end_path(self, key: TurnKey) -> Path:
+        """Where the end of a turn's trajectory lies."""
+        return self.folder / "turns" / key.trajectory_id / "end.json"
+
+    def reply_path(self, key: TurnKey) -> Path:
+        """Where the reply of a turn lies until the turn is finished."""
+        return self.folder / "replies" / f"{key}.json"
 
     def fault_path(self, key: TurnKey) -> Path:
         """Where the record of a turn that ended in an infrastructure fault lies."""
@@ -130,10 +153,7 @@ class RunStore:
 
     def load_fault(self, key: TurnKey) -> TurnRecord | None:
         """The record of a turn's last infrastructure fault, if it never finished; None where that is damaged."""
-        try:
-            return TurnRecord.model_validate_json(self.fault_path(key).read_bytes())
-        except (OSError, ValidationError):
-            return None
+        return _read(TurnRecord, self.fault_path(key))
 
     def save(self, record: TurnRecord, candidate: Candidate | None) -> None:
         """Store a finished turn, source first: a record on disk always has its source.
@@ -144,9 +164,56 @@ class RunStore:
         if candidate is not None:
             write_record(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
         write_record(path, _json(record))
-        # The turn is stored, and what is stored goes before an old fault that cannot be removed.
+        # The turn is stored, and what is stored goes before what is left of it and cannot be removed.
         with suppress(OSError):
             self.fault_path(record.key).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.reply_path(record.key).unlink(missing_ok=True)
+        end = self.load_end(record.key)
+        if end is not None and end.key.turn <= record.key.turn:
+            with suppress(OSError):
+                self.end_path(record.key).unlink(missing_ok=True)
+
+    def load_end(self, key: TurnKey) -> TrajectoryEnd | None:
+        """How the turn's trajectory ended; None if it did not, or where that is damaged."""
+        end = _read(TrajectoryEnd, self.end_path(key))
+        return end if end is not None and end.key.trajectory_id == key.trajectory_id else None
+
+    def ends(self) -> Iterator[TrajectoryEnd]:
+        """Every trajectory that ended early, sorted by trajectory."""
+        for path in sorted((self.folder / "turns").glob("*/end.json")):
+            end = _read(TrajectoryEnd, path)
+            if end is not None:
+                yield end
+
+    def save_end(self, end: TrajectoryEnd) -> None:
+        """Store how a trajectory ended. Raises as ``save`` does."""
+        if self.load_end(end.key) != end:
+            write_record(self.end_path(end.key), _json(end))
+
+    def load_reply(self, key: TurnKey) -> PendingReply | None:
+        """The reply of an unfinished turn; None if there is none, or where it is damaged."""
+        pending = _read(PendingReply, self.reply_path(key))
+        return pending if pending is not None and pending.key == key else None
+
+    def pending_replies(self) -> Iterator[PendingReply]:
+        """Every reply that was paid for and is part of no finished turn, sorted by its file's name."""
+        for path in sorted((self.folder / "replies").rglob("*.json")):
+            pending = _read(PendingReply, path)
+            if pending is not None:
+                yield pending
+
+    def save_reply(self, pending: PendingReply) -> None:
+        """Store a reply that just came in; one that lies there already is kept as unused. Raises as ``save`` does."""
+        path = self.reply_path(pending.key)
+        unused = path.parent / "unused" / f"{pending.key}.{time.time_ns()}.json"
+        try:
+            if path.exists():
+                unused.parent.mkdir(exist_ok=True)
+                path.rename(unused)
+        except OSError as error:
+            raise write_failure(unused, error) from error
+        write_record(path, _json(pending))
 
     def save_fault(self, record: TurnRecord) -> None:
         """Store an infrastructure fault apart from the finished turns. Raises as ``save`` does."""
@@ -182,8 +249,16 @@ class RunStore:
             self._notes.append(f"{path}: {reason}; moved to {aside} and done again")
 
 
-def _json(record: TurnRecord | RunIdentity) -> bytes:
+def _json(record: Record) -> bytes:
     return record.model_dump_json(indent=1).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _read(kind: type[AnyRecord], path: Path) -> AnyRecord | None:
+    """A record from disk; None if there is none that can be read."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 def _read_identity(folder: Path) -> RunIdentity:
@@ -222,8 +297,8 @@ def _refuse_files(folder: Path) -> None:
             raise InputError(f"{path}: expected a folder, found a file; move it away, or choose another --run")
 
 
-def _join(folder: Path, suites: dict[str, str]) -> RunIdentity:
-    """Create ``run.json``, or check that the suites are those it names and add new ones."""
+def _join(folder: Path, suites: Mapping[str, str], turns: Mapping[str, int]) -> RunIdentity:
+    """Create ``run.json``, or check that the suites are those it names and add what is new."""
     path = folder / RUN_FILE
     if path.exists():
         stored = _read_identity(folder)
@@ -237,7 +312,8 @@ def _join(folder: Path, suites: dict[str, str]) -> RunIdentity:
                 f"--run {folder}: expected the suite {name!r} as it was when this run began ({known[:12]}), found "
                 f"other content ({sha256[:12]}); its turns cannot be mixed: restore the suite or choose another --run"
             )
-    joined = stored.model_copy(update={"suites": {**stored.suites, **suites}})
+    most = {model: max(count, stored.turns.get(model, 0)) for model, count in turns.items()}
+    joined = stored.model_copy(update={"suites": {**stored.suites, **suites}, "turns": {**stored.turns, **most}})
     if joined != stored or not path.exists():
         write_record(path, _json(joined))
     return joined

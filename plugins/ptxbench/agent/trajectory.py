@@ -7,13 +7,23 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ptxbench.agent.evaluation import Evaluation, Evaluator
+from ptxbench.agent.meter import Meter
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import RunStore, StoredTurn
 from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, PastTurn, Proposal
-from ptxbench.records import Candidate, InfrastructureFault, Outcome, Target, TurnKey, TurnRecord, Verdict
-from ptxbench.verdict import judge, judge_infrastructure
+from ptxbench.records import (
+    Candidate,
+    InfrastructureFault,
+    Outcome,
+    Target,
+    TrajectoryEnd,
+    TurnKey,
+    TurnRecord,
+    Verdict,
+)
+from ptxbench.verdict import Rule, judge, judge_infrastructure
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 RETRIES = 2
@@ -34,18 +44,26 @@ class TrajectoryRunner:
     """Runs trajectories, one call of ``run`` per trajectory; several threads may call it at once."""
 
     def __init__(
-        self, store: RunStore, evaluator: Evaluator, profilers: Profilers, stopped: Callable[[], bool]
+        self,
+        store: RunStore,
+        evaluator: Evaluator,
+        profilers: Profilers,
+        stopped: Callable[[], bool],
+        meter: Meter | None = None,
     ) -> None:
         self._store = store
         self._evaluator = evaluator
         self._profilers = profilers
         self._stopped = stopped
+        self._meter = meter or Meter()
         self._unsaved: list[tuple[TurnRecord, Candidate | None]] = []
 
     def run(self, plan: TrajectoryPlan, resolve: Resolve) -> None:
         """Resolve every turn of ``plan``: its record, why it never happened, or the fault that prevented it.
 
-        After a lasting fault the rest of the trajectory has the same one; after any other it goes on without the turn.
+        After a lasting fault of the machinery the rest of the trajectory has the same one; after any other it goes on
+        without the turn. So it does after a model's, but there each turn finds the fault anew: those that need no call
+        are not touched by it.
         """
         with self._store.trajectory(plan.id, self._stopped):
             history: list[PastTurn] = []
@@ -55,6 +73,8 @@ class TrajectoryRunner:
                 if rest is None and self._stopped():
                     rest = Skipped("the run was stopped before this turn")
                 if rest is not None:
+                    if isinstance(rest, InfrastructureError):
+                        self._keep_fault(plan, turn, rest)
                     resolve(key, rest)
                     continue
                 try:
@@ -67,9 +87,9 @@ class TrajectoryRunner:
                     resolve(key, outcome)
                     rest = outcome
                 else:
-                    resolve(key, outcome.record)
                     history.append(outcome)
-                    rest = _target_reached(outcome.record)
+                    rest = self._end_at_target(outcome.record) or _unheard(outcome.record)
+                    resolve(key, outcome.record)
 
     def save_again(self) -> None:
         """Store what was measured but could not be stored then. Raises InfrastructureError if it still cannot."""
@@ -88,19 +108,44 @@ class TrajectoryRunner:
         profiler = self._profilers.for_case(plan.case)
         if isinstance(profiler, Skipped):
             return profiler
-        proposal = _proposed_before(stored) or self._retried(
-            lambda: plan.model.propose(plan.case, plan.variant, plan.trajectory, turn, tuple(history))
+        # A model has its own way of trying again, with its own patience.
+        proposal = _proposed_before(stored) or plan.model.propose(
+            plan.case, plan.variant, plan.trajectory, turn, tuple(history)
         )
         if isinstance(proposal, End):
-            return Skipped(proposal.message)
+            return self._end(plan.key(turn), proposal)
         evaluation = self._retried(lambda: self._evaluator.evaluate(plan.case, proposal, profiler))
         record = _record(plan, turn, proposal, evaluation, floor)
+        follows = stored.record.follows if stored is not None else _last(history)
+        if proposal.exchange is not None:
+            record = record.model_copy(update={"follows": follows})
+        self._meter.worked()
         try:
             self._store.save(record, proposal.candidate)
         except InfrastructureError:
             self._unsaved.append((record, proposal.candidate))
             raise
         return _past(record, proposal.candidate)
+
+    def _end(self, key: TurnKey, end: End) -> Skipped:
+        """The model ended the trajectory before this turn."""
+        reason = end.reason
+        if reason != "no_further_turn":
+            self._store.save_end(TrajectoryEnd(key=key, reason=reason, message=end.message, exchange=end.exchange))
+        return Skipped(end.message)
+
+    def _end_at_target(self, record: TurnRecord) -> Skipped | None:
+        verdict = record.verdict
+        if not verdict.correct or verdict.speedup is None or verdict.speedup < TARGET_SPEEDUP:
+            return None
+        message = (
+            f"the trajectory reached its target in turn {record.key.turn}: {verdict.speedup:.3f}x of {TARGET_SPEEDUP}x"
+        )
+        key = record.key.model_copy(update={"turn": record.key.turn + 1})
+        # It follows from the record, so it can be told again.
+        with suppress(InfrastructureError):
+            self._store.save_end(TrajectoryEnd(key=key, reason="target_reached", message=message))
+        return Skipped(message)
 
     def _reusable(self, plan: TrajectoryPlan, stored: StoredTurn, floor: float | None) -> TurnRecord | None:
         """The stored turn by today's rules, if it is finished; None if it must be measured again."""
@@ -134,22 +179,30 @@ class TrajectoryRunner:
         if self._stopped():
             # Ctrl-C reaches tools and sandboxes too; what they report then is not a fault of the machinery.
             return Skipped("the run was stopped during this turn")
-        # The item reports the fault itself; its record only helps those who read the folder later.
+        self._keep_fault(plan, turn, error)
+        return error if error.kind in LASTING_FAULTS else None
+
+    def _keep_fault(self, plan: TrajectoryPlan, turn: int, error: InfrastructureError) -> None:
+        """The item reports the fault itself; its record lets the report leave the turn out of N."""
         with suppress(InfrastructureError):
             self._store.save_fault(_fault_record(plan, turn, error))
-        return error if error.kind in LASTING_FAULTS else None
 
 
 def _past(record: TurnRecord, candidate: Candidate | None) -> PastTurn:
     return PastTurn(record, candidate.source if candidate else None)
 
 
-def _target_reached(record: TurnRecord) -> Skipped | None:
-    verdict = record.verdict
-    if not verdict.correct or verdict.speedup is None or verdict.speedup < TARGET_SPEEDUP:
+def _last(history: Sequence[PastTurn]) -> int | None:
+    return history[-1].record.key.turn if history else None
+
+
+def _unheard(record: TurnRecord) -> Skipped | None:
+    """Why a conversation waits: without a device and stored evidence there is nothing to tell the model."""
+    if record.exchange is None or record.verdict.rule != Rule.EVIDENCE_NONE:
         return None
     return Skipped(
-        f"the trajectory reached its target in turn {record.key.turn}: {verdict.speedup:.3f}x of {TARGET_SPEEDUP}x"
+        f"turn {record.key.turn} was not measured, so there is no feedback that the model could go on with; "
+        "continue the run on a machine with the case's GPU"
     )
 
 
@@ -162,7 +215,7 @@ def _proposed_before(stored: StoredTurn | None) -> Proposal | None:
     """The candidate of a turn that is measured again: asking the model anew would be paid for, and another answer."""
     if stored is None or stored.candidate is None:
         return None
-    return Proposal(candidate=stored.candidate, origin=stored.record.origin)
+    return Proposal(candidate=stored.candidate, origin=stored.record.origin, exchange=stored.record.exchange)
 
 
 def _record(
@@ -180,6 +233,7 @@ def _record(
         evidence_origin=evaluation.origin,
         verdict=evaluation.verdict,
         min_speedup=floor,
+        exchange=proposal.exchange,
         stages_ms=evaluation.stages_ms,
     )
 

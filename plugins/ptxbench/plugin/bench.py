@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +11,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ptxbench.errors import InputError
+from ptxbench.plugin.allotment import Allotment
 from ptxbench.plugin.items import plan_trajectories
-from ptxbench.plugin.options import Options
+from ptxbench.plugin.options import DEFAULT_TURNS, Options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ptxbench.agent import Engine, Profilers, RunStore, TrajectoryPlan
+    from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
+    from ptxbench.agent.budget import Budget, Spent
+    from ptxbench.agent.conversation import Connection, ConversingModel
+    from ptxbench.agent.meter import Meter
     from ptxbench.cases import Case, Suite
     from ptxbench.models import Model
+    from ptxbench.models.client import ModelClient
+    from ptxbench.models.entry import ModelEntry
+    from ptxbench.packs import Pack
 
 EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
 """Where committed evidence lies in a checkout. It answers by content hash alone, so all of it can be searched."""
@@ -28,12 +37,25 @@ BENCH = pytest.StashKey["Bench"]()
 
 
 class Bench:
-    """Checkout, options, and what follows from them. Its properties raise InputError for broken input."""
+    """Checkout, options, and what follows from them. Its properties raise InputError for broken input.
 
-    def __init__(self, root: Path, options: Options, run_folder: Path | None = None) -> None:
+    ``run_folder`` and ``allotment`` are what an xdist controller settled for its workers.
+    """
+
+    def __init__(
+        self, root: Path, options: Options, run_folder: Path | None = None, allotment: Allotment | None = None
+    ) -> None:
         self.root = root
         self.options = options
+        self.stop = threading.Event()
         self._run_folder = run_folder
+        self._allotment = allotment
+        self._budget: Budget | None = None
+        self._clients: dict[str, ModelClient] = {}
+        self._conversing: dict[str, ConversingModel] = {}
+        self._packs: dict[str, Pack] = {}
+        self._repeated: list[RunStore] = []
+        self._lock = threading.Lock()
 
     @cached_property
     def run_folder(self) -> Path:
@@ -65,12 +87,16 @@ class Bench:
 
     @cached_property
     def models(self) -> tuple[Model, ...]:
-        """The selected models."""
-        from ptxbench.agent import RunStore, resolve_run
+        """The selected models. No language model is asked, or its key looked for, before a turn needs it."""
         from ptxbench.models import open_models
+        from ptxbench.models.catalog import load_catalog
 
         return open_models(
-            self.options.models, root=self.root, open_run=lambda text: RunStore.read(resolve_run(self.root, text))
+            self.options.models,
+            root=self.root,
+            open_run=self._open_run,
+            catalog=load_catalog(self.options.models_file),
+            converse=self._converse,
         )
 
     @cached_property
@@ -83,28 +109,157 @@ class Bench:
         """The run folder, created or resumed."""
         from ptxbench.agent import RunStore, suite_identity
 
-        return RunStore.open(self.run_folder, {self.suite.name: suite_identity(self.suite.table)})
+        turns = {plan.model.name: plan.turns for plan in self.plans}
+        return RunStore.open(self.run_folder, {self.suite.name: suite_identity(self.suite.table)}, turns)
+
+    @cached_property
+    def meter(self) -> Meter:
+        """What this process has done so far."""
+        from ptxbench.agent.meter import Meter
+
+        return Meter()
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What builds and judges candidates."""
+        from ptxbench.agent import Evaluator
+        from ptxbench.toolchain import Toolchain
+
+        return Evaluator(Toolchain.discover, _compile_slots(), self.meter)
+
+    def pack(self, case: Case) -> Pack:
+        """The knowledge that a prompt on this case holds. Raises InputError for a broken pack."""
+        from ptxbench.packs import load_pack
+
+        arch = case.arch.name
+        with self._lock:
+            if arch not in self._packs:
+                self._packs[arch] = load_pack(self.root, arch, self.options.knowledge)
+            return self._packs[arch]
+
+    def conversing(self, plans: Iterable[TrajectoryPlan]) -> tuple[ConversingModel, ...]:
+        """The language models of these trajectories."""
+        names = dict.fromkeys(plan.model.name for plan in plans)
+        return tuple(self._conversing[name] for name in names if name in self._conversing)
+
+    def check(self, plans: Sequence[TrajectoryPlan]) -> None:
+        """Find out before the first turn what would fail at the fifth: prices, packs, keys, packages, programs.
+
+        Raises InputError.
+        """
+        for model in self.conversing(plans):
+            if self.options.budget_usd is not None and model.entry.prices is None:
+                raise InputError(
+                    f"--budget-usd: expected prices of every language model, found none of {model.name}; add `prices` "
+                    "to its entry in a models file (--models-file), or use --budget-tokens"
+                )
+            own = [plan for plan in plans if plan.model is model]
+            for plan in {(plan.case.name, plan.case.arch.name, plan.variant): plan for plan in own}.values():
+                model.first_prompt(plan.case, plan.variant)
+            self.open_client(model.entry)
+
+    def allot(self, workers: int) -> Allotment:
+        """What this session may spend."""
+        limits = (self.options.budget_usd, self.options.budget_tokens)
+        earlier = {} if limits == (None, None) else self._spent()
+        spent = {name: (amount.usd, amount.tokens) for name, amount in earlier.items()}
+        return Allotment(usd=limits[0], tokens=limits[1], workers=workers, spent=spent)
+
+    def shared(self, workers: int) -> Allotment:
+        """The same for all workers that are ever started, the replacements of crashed ones included."""
+        self._allotment = self._allotment or self.allot(workers)
+        return self._allotment
 
     def open_profilers(self) -> Profilers:
         """The profilers that ``--profiler`` asks for; none is started yet."""
         from ptxbench.agent import Profilers
-        from ptxbench.profiler import open_profiler
+        from ptxbench.agent.recorded import RecordedProfiler
+        from ptxbench.profiler import Profiler, open_profiler
 
         roots = tuple(self.root / folder for folder in EVIDENCE_FOLDERS)
-        return Profilers(self.options.profiler, lambda name: open_profiler(name, root=self.root, evidence_roots=roots))
+
+        def opened(name: str) -> Profiler:
+            profiler = open_profiler(name, root=self.root, evidence_roots=roots)
+            repeats = profiler.origin == "replayed" and self._repeated
+            return RecordedProfiler(self._repeated, profiler) if repeats else profiler
+
+        return Profilers(self.options.profiler, opened)
 
     def open_engine(self, plans: Sequence[TrajectoryPlan], profilers: Profilers) -> Engine:
         """An engine for this process's trajectories; nothing runs yet."""
-        from ptxbench.agent import Engine, Evaluator
-        from ptxbench.toolchain import Toolchain
+        from ptxbench.agent import Engine
 
+        if self._allotment is None:
+            budget = self.allot(workers=1).budget()
+        else:
+            # A replacement goes on where its predecessor stopped.
+            budget = self._allotment.budget({plan.id for plan in plans}, self._spent)
+        self._budget = budget
+        self.meter.plan(sum(plan.turns for plan in plans))
         return Engine(
             plans,
             store=self.store,
-            evaluator=Evaluator(Toolchain.discover, _compile_slots()),
+            evaluator=self.evaluator,
             profilers=profilers,
             concurrency=self.options.concurrency,
+            stop=self.stop,
+            meter=self.meter,
         )
+
+    def close_models(self) -> None:
+        """Let go of clients. Raises InfrastructureError if a reply was received that still cannot be stored."""
+        for client in self._clients.values():
+            client.close()
+        for model in self._conversing.values():
+            model.close()
+
+    def _open_run(self, text: str) -> RunStore:
+        from ptxbench.agent import RunStore, resolve_run
+
+        run = RunStore.read(resolve_run(self.root, text))
+        self._repeated.append(run)
+        return run
+
+    def _converse(self, entry: ModelEntry) -> ConversingModel:
+        from ptxbench.agent.conversation import ConversingModel
+
+        turns = self.options.turns or DEFAULT_TURNS
+        model = ConversingModel(entry, turns, self.pack, lambda: self._connect(entry))
+        self._conversing[model.name] = model
+        return model
+
+    def _connect(self, entry: ModelEntry) -> Connection:
+        from ptxbench.agent.conversation import Connection
+
+        assert self._budget is not None
+        return Connection(
+            client=self.open_client(entry),
+            replies=self.store,
+            budget=self._budget,
+            meter=self.meter,
+            stopped=self.stop.is_set,
+            toolchain=self.evaluator.borrowed_toolchain,
+        )
+
+    def open_client(self, entry: ModelEntry) -> ModelClient:
+        """The client of a model, the same every time. Raises InputError where something that it needs is missing."""
+        from ptxbench.models.registry import open_client
+
+        with self._lock:
+            if entry.name not in self._clients:
+                self._clients[entry.name] = open_client(entry, run_folder=self.run_folder)
+            return self._clients[entry.name]
+
+    def _spent(self) -> dict[str, Spent]:
+        """What the run folder says was spent, by trajectory."""
+        from ptxbench.agent import RunStore
+        from ptxbench.agent.budget import spent_in
+        from ptxbench.agent.store import RUN_FILE
+
+        if not (self.run_folder / RUN_FILE).exists():
+            return {}
+        prices = {name: model.entry.prices for name, model in self._conversing.items()}
+        return spent_in(RunStore.read(self.run_folder), prices)
 
 
 def _compile_slots() -> int:

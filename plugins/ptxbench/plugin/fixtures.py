@@ -10,6 +10,7 @@ import pytest
 from ptxbench.errors import InfrastructureError, InputError, PtxBenchError
 from ptxbench.plugin.bench import BENCH, Bench
 from ptxbench.plugin.items import PlannedTurn, selected_plans
+from ptxbench.plugin.progress import PROGRESS
 from ptxbench.plugin.scheduling import share_of_session
 from ptxbench.plugin.summary import NOTE
 
@@ -52,16 +53,17 @@ def engine(request: pytest.FixtureRequest, bench: Bench, run: RunStore, profiler
     engine = bench.open_engine(selected_plans(share_of_session(request.session)), profiler)
     yield engine
     message = ""
-    try:
-        engine.close()
-    except InfrastructureError as error:
-        message = _describe(error)
+    for close in (engine.close, bench.close_models):
+        try:
+            close()
+        except InfrastructureError as error:
+            message = message or _describe(error)
     if message:
         pytest.fail(message, pytrace=False)
 
 
 @pytest.fixture
-def turn(request: pytest.FixtureRequest, run: RunStore, engine: Engine) -> TurnRecord:
+def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: Engine) -> TurnRecord:
     """The record of the item's turn.
 
     Skips for a turn that never happens. A fault of the machinery is an error of this fixture, never a failed test.
@@ -78,6 +80,8 @@ def turn(request: pytest.FixtureRequest, run: RunStore, engine: Engine) -> TurnR
         message = _describe(error)
     finally:
         properties.extend((NOTE, note) for note in run.take_notes())
+        if hasattr(request.config, "workerinput"):
+            properties.append((PROGRESS, bench.meter.progress().model_dump_json()))
     if message:
         fault = run.load_fault(planned.key)
         properties.extend(turn_properties(fault) if fault is not None else _key_properties(planned))

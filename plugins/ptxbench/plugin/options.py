@@ -7,10 +7,12 @@ collide with other projects' own.
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -18,6 +20,9 @@ from ptxbench.errors import InputError
 
 DEFAULT_TURNS = 8
 """PROTOCOL 1."""
+
+MODELS_VARIABLE = "PTXBENCH_MODELS"
+"""Environment variable that names a models file where ``--models-file`` does not."""
 
 MOST = 1000
 """Turns of a trajectory, and trajectories. Every turn is an item: a slip of the finger would fill the memory."""
@@ -38,6 +43,11 @@ class Options:
     ptx_json: Path | None
     min_speedup: float | None
     concurrency: int
+    knowledge: Literal["params", "templates", "full"] = "full"
+    models_file: Path | None = None
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    dry_run: bool = False
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -45,6 +55,7 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("ptxbench", "PTXBench")
     _add_selection(group)
     _add_running(group)
+    _add_conversing(group)
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -54,7 +65,8 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         dest="ptx_models",
         action="append",
         metavar="MODEL",
-        help="who writes the kernels: reference (default), file:PATH, replay:RUN; may be repeated",
+        help="who writes the kernels: reference (default), file:PATH, replay:RUN, the name of a language model "
+        "(claude, gpt, ...), litellm:PROVIDER/MODEL, openai:MODEL@URL, command:PROGRAM, exchange:FOLDER; repeatable",
     )
     group.addoption("--suite", dest="ptx_suite", default="primary", metavar="NAME", help="suite (default: primary)")
     group.addoption("--case", dest="ptx_case", metavar="GLOB", help="only cases whose name matches the pattern")
@@ -115,6 +127,44 @@ def _add_running(group: pytest.OptionGroup) -> None:
     )
 
 
+def _add_conversing(group: pytest.OptionGroup) -> None:
+    """What language models are told, and what they may cost."""
+    group.addoption(
+        "--knowledge",
+        dest="ptx_knowledge",
+        choices=("params", "templates", "full"),
+        default="full",
+        help="how much of the knowledge pack a prompt holds (default: full)",
+    )
+    group.addoption(
+        "--models-file",
+        dest="ptx_models_file",
+        type=Path,
+        metavar="FILE",
+        help=f"YAML file with models of your own (default: the environment variable {MODELS_VARIABLE}, else none)",
+    )
+    group.addoption(
+        "--budget-usd",
+        dest="ptx_budget_usd",
+        type=_positive,
+        metavar="USD",
+        help="issue no further model call when the run, with all its sessions, has cost this much",
+    )
+    group.addoption(
+        "--budget-tokens",
+        dest="ptx_budget_tokens",
+        type=_count,
+        metavar="N",
+        help="issue no further model call when the run, with all its sessions, has taken this many tokens",
+    )
+    group.addoption(
+        "--dry-run",
+        dest="ptx_dry_run",
+        action="store_true",
+        help="say what would run and about what it would cost, then stop; needs no key, GPU or compiler",
+    )
+
+
 def started_in(config: pytest.Config) -> Path | None:
     """The checkout that pytest was started on: around the working folder, or around the first argument in one."""
     invocation = config.invocation_params
@@ -147,7 +197,17 @@ def read_options(config: pytest.Config) -> Options:
         ptx_json=option.ptx_json,
         min_speedup=option.ptx_min_speedup,
         concurrency=option.ptx_concurrency,
+        knowledge=option.ptx_knowledge,
+        models_file=option.ptx_models_file or _models_file_of_environment(),
+        budget_usd=option.ptx_budget_usd,
+        budget_tokens=option.ptx_budget_tokens,
+        dry_run=option.ptx_dry_run,
     )
+
+
+def _models_file_of_environment() -> Path | None:
+    path = os.environ.get(MODELS_VARIABLE, "").strip()
+    return Path(path).expanduser() if path else None
 
 
 def _check_report_path(path: Path) -> None:

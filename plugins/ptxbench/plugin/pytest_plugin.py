@@ -5,14 +5,16 @@ It is inert unless pytest is started on a PTXBench checkout: elsewhere it adds n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.plugin import items, options, scheduling
+from ptxbench.plugin.allotment import Allotment
 from ptxbench.plugin.bench import BENCH, Bench
 from ptxbench.plugin.fixtures import bench, engine, profiler, run, speedup_floor, turn
 
@@ -23,6 +25,8 @@ __all__ = ["bench", "engine", "profiler", "run", "speedup_floor", "turn"]
 
 _RUN = "ptxbench_run"
 """Key of the run folder in what an xdist controller tells its workers."""
+_ALLOTMENT = "ptxbench_allotment"
+"""The same of what the session may spend."""
 
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
@@ -39,14 +43,30 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     folder = Path(worker[_RUN]) if _RUN in worker else None
-    session = config.stash[BENCH] = Bench(root, options.read_options(config), folder)
+    allotment = Allotment(**worker[_ALLOTMENT]) if _ALLOTMENT in worker else None
+    session = config.stash[BENCH] = Bench(root, options.read_options(config), folder, allotment)
     for name, meaning in items.marks(root):
         config.addinivalue_line("markers", f"{name}: {meaning}")
+    if session.options.dry_run and hasattr(config.option, "dist"):
+        # What would run is known without workers.
+        config.option.dist, config.option.tx = "no", []
     if not worker:
         # Only here, so that a session elsewhere imports nothing of the reports.
+        from ptxbench.plugin.progress import ProgressBoard
         from ptxbench.plugin.summary import Summary
 
-        config.pluginmanager.register(Summary(session), "ptxbench-summary")
+        board = ProgressBoard(session)
+        config.pluginmanager.register(board, "ptxbench-progress")
+        config.pluginmanager.register(Summary(session, board), "ptxbench-summary")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Let go of model clients that were opened to see whether they can be, as an xdist controller does."""
+    found = config.stash.get(BENCH, None)
+    if found is not None:
+        # What could not be stored was told when the engine closed.
+        with suppress(InfrastructureError):
+            found.close_models()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -61,21 +81,37 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop(session: pytest.Session) -> None:
-    """Open the run folder before the first test, so that one that cannot be used is one error and not hundreds."""
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """Look at what the run needs before the first test, so that what cannot work is one error and not hundreds.
+
+    With ``--dry-run`` this is where the session ends.
+    """
     found = session.config.stash.get(BENCH, None)
     if found is None or session.config.option.collectonly or session.testsfailed:
-        return
-    if any(map(items.planned_turn, session.items)):
-        _open_run(found)
+        return None
+    plans = items.selected_plans(session.items)
+    if found.options.dry_run:
+        from ptxbench.plugin.dry_run import preview
+
+        with _usage_errors():
+            preview(found, plans, session.config)
+        return True
+    if plans:
+        with _usage_errors():
+            found.check(plans)
+            found.store  # noqa: B018 - opening it is the point
+    return None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[str]) -> None:
     """The same on the controller, which has no items of its own."""
     found = node.config.stash.get(BENCH, None)
-    if found is not None and any(map(scheduling.turn_id, ids)):
-        _open_run(found)
+    turns = set(map(scheduling.scope_of, filter(scheduling.turn_id, ids)))
+    if found is not None and turns:
+        with _usage_errors():
+            found.check([plan for plan in found.plans if plan.id in turns])
+            found.store  # noqa: B018 - opening it is the point
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,14 +123,13 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker which run folder this session writes to."""
+    """Tell a worker which run folder this session writes to, and what it may spend."""
     found = node.config.stash.get(BENCH, None)
     if found is None:
         return
-    try:
+    with _usage_errors():
         node.workerinput[_RUN] = str(found.run_folder)
-    except InputError as error:
-        raise pytest.UsageError(str(error)) from None
+        node.workerinput[_ALLOTMENT] = found.shared(node.workerinput["workercount"])._asdict()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -114,8 +149,9 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return ("rerun", "R", "RERUN") if str(report.outcome) == "rerun" else None
 
 
-def _open_run(session: Bench) -> None:
+@contextmanager
+def _usage_errors() -> Iterator[None]:
     try:
-        session.store  # noqa: B018 - opening it is the point
+        yield
     except InputError as error:
         raise pytest.UsageError(str(error)) from None

@@ -15,10 +15,11 @@ import pytest
 
 from ptxbench.errors import PtxBenchError
 from ptxbench.plugin.bench import Bench
+from ptxbench.plugin.progress import ProgressBoard
 from ptxbench.plugin.scheduling import turn_id
 
 if TYPE_CHECKING:
-    from ptxbench.records import TurnKey, TurnRecord
+    from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord
     from ptxbench.report import CellKey, CellPlan, RunReport
 
 NOTE = "ptxbench.note"
@@ -28,13 +29,19 @@ NOTE = "ptxbench.note"
 class Summary:
     """A pytest plugin of the controlling process: follows the items' reports, and says at the end what they found."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, board: ProgressBoard) -> None:
         self._bench = bench
+        self._board = board
         self._seen: dict[str, pytest.TestReport | None] = {}
         """Turn ids with the report of their set-up, which says what became of the turn in this session."""
         self._skipped: Counter[str] = Counter()
         self._notes: dict[str, None] = {}
         self._json_error = ""
+        self._interrupted = False
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Remember to say how to go on."""
+        self._interrupted = True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember which turns the session is about, and what workers have to say."""
@@ -61,14 +68,32 @@ class Summary:
             self._json_error = f"--ptx-json {error}"
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         """Print the table, what was skipped and why, and where everything lies."""
-        if not self._seen:
-            return
+        if self._seen:
+            self._print_results(terminalreporter)
+        if self._interrupted and (self._seen or self._bench.meter.progress().planned):
+            terminalreporter.write_line(
+                f"Stopped; nothing that finished is lost. Continue with: {self._resuming(config)}"
+            )
+
+    def _resuming(self, config: pytest.Config) -> str:
+        """The command that continues this session."""
+        given = iter(map(str, config.invocation_params.args))
+        kept = []
+        for argument in given:
+            if argument == "--run":
+                next(given, None)
+            elif not argument.startswith("--run="):
+                kept.append(argument)
+        return shlex.join(["pytest", *kept, f"--run={self._bench.run_name}"])
+
+    def _print_results(self, terminalreporter: pytest.TerminalReporter) -> None:
         write = terminalreporter.write_line
         terminalreporter.section("PTXBench")
         try:
             self._print_table(terminalreporter)
+            write(self._totals())
         except PtxBenchError as error:
             write(f"no report: {error}", red=True)
         for reason, count in self._skipped.items():
@@ -85,6 +110,18 @@ class Summary:
         # With "=": pytest takes a path that stands alone for a place to find tests in.
         write(f"Run: {shown} ({shlex.join([f'--run={self._bench.run_name}'])} resumes it)")
 
+    def _totals(self) -> str:
+        from ptxbench.report import describe_calls
+
+        rows = self.report.turns
+        texts = [f"{len(rows)} turns, {sum(row.verdict.correct for row in rows)} correct"]
+        if self.report.calls is not None:
+            texts.append(describe_calls(self.report.calls))
+        busy = self._board.progress().busy_share
+        if busy is not None:
+            texts.append(f"GPU busy {busy:.0%} of the time since the first measurement")
+        return f"Total: {'; '.join(texts)}."
+
     def _print_table(self, terminalreporter: pytest.TerminalReporter) -> None:
         from ptxbench.report import render
 
@@ -100,7 +137,16 @@ class Summary:
         known = {str(plan.key(turn)): plan.key(turn) for plan in self._bench.plans for turn in range(plan.turns)}
         keys = [known[seen] for seen in self._seen if seen in known]
         records = [record for key in keys if (record := self._record(key)) is not None]
-        return build_report(records, plans_of(keys))
+        return build_report(records, plans_of(keys), self._ends(keys))
+
+    def _ends(self, keys: Iterable[TurnKey]) -> list[TrajectoryEnd]:
+        """How the session's trajectories ended early, as far as that is why a turn did not happen in it."""
+        stored = [self._bench.store.load_end(key) for key in {key.trajectory_id: key for key in keys}.values()]
+        return [end for end in stored if end is not None and self._was_skipped(end.key)]
+
+    def _was_skipped(self, key: TurnKey) -> bool:
+        setup = self._seen.get(str(key))
+        return setup is not None and setup.skipped
 
     def _record(self, key: TurnKey) -> TurnRecord | None:
         """What became of a turn: its record, or its fault; None if it never happened.

@@ -38,7 +38,14 @@ from ptxbench.records.evidence import (
     ToolStatus,
     Trial,
 )
-from ptxbench.records.turn import InfrastructureFault, TurnKey, TurnRecord
+from ptxbench.records.turn import (
+    EndReason,
+    InfrastructureFault,
+    PendingReply,
+    TrajectoryEnd,
+    TurnKey,
+    TurnRecord,
+)
 from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
@@ -50,6 +57,7 @@ __all__ = [
     "CheckedCall",
     "Cubin",
     "DeviceIdentity",
+    "EndReason",
     "Evidence",
     "Exchange",
     "FailedAttempt",
@@ -64,6 +72,7 @@ __all__ = [
     "Message",
     "Outcome",
     "OutputComparison",
+    "PendingReply",
     "PromptIdentity",
     "Record",
     "Reply",
@@ -77,6 +86,7 @@ __all__ = [
     "Timing",
     "ToolStatus",
     "ToolchainIdentity",
+    "TrajectoryEnd",
     "Trial",
     "TurnKey",
     "TurnRecord",

@@ -59,4 +59,34 @@ class TurnRecord(Record):
     """The floor that the model itself declares for this case, as ``reference`` does."""
     exchange: Exchange | None = None
     """The model call that the source came from; None for sources that no language model was asked for."""
+    follows: int | None = None
+    """The earlier turn whose reply the messages of ``exchange`` follow; None for the first of a conversation.
+
+    Not always the turn before: one that an infrastructure fault kept from being judged is no part of the conversation,
+    also if it is done after all when the run is resumed.
+    """
     stages_ms: dict[str, float] = Field(default_factory=dict)
+
+
+class PendingReply(Record):
+    """A model's reply whose turn is not finished: stored before anything is done with it, so that it is paid once."""
+
+    schema_version: Literal[1] = 1
+    key: TurnKey
+    exchange: Exchange
+
+
+EndReason = Literal["target_reached", "context_exhausted", "budget"]
+
+
+class TrajectoryEnd(Record):
+    """Why a trajectory has fewer turns than it was given."""
+
+    schema_version: Literal[1] = 1
+    key: TurnKey
+    """The first turn that does not happen."""
+    reason: EndReason
+    """``budget`` holds until the run is resumed with more, the others hold for good."""
+    message: str
+    exchange: Exchange | None = None
+    """The call that found the context exhausted; it has no reply."""

@@ -1,16 +1,20 @@
 """From turns to what people and programs read: terminal table, JSON, JUnit properties."""
 
+from ptxbench.report.calls import Calls, calls_of, describe_calls
 from ptxbench.report.json_report import RunReport, build_report, write_report
 from ptxbench.report.junit import turn_properties
 from ptxbench.report.summary import Cell, CellKey, CellPlan, summarize
 from ptxbench.report.terminal import render
 
 __all__ = [
+    "Calls",
     "Cell",
     "CellKey",
     "CellPlan",
     "RunReport",
     "build_report",
+    "calls_of",
+    "describe_calls",
     "render",
     "summarize",
     "turn_properties",

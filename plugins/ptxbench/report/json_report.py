@@ -11,7 +11,8 @@ from typing import Literal
 
 from ptxbench.errors import InputError
 from ptxbench.files import write_whole
-from ptxbench.records import InfrastructureFault, Record, TurnKey, TurnRecord, Verdict
+from ptxbench.records import InfrastructureFault, Record, TrajectoryEnd, TurnKey, TurnRecord, Usage, Verdict
+from ptxbench.report.calls import Calls, calls_of
 from ptxbench.report.summary import (
     BaselineUse,
     Cell,
@@ -22,6 +23,31 @@ from ptxbench.report.summary import (
     unique_records,
     used_evidence,
 )
+
+
+class CallRow(Record):
+    """The call that a turn rests on. Prompt and reply are in the run folder."""
+
+    model: str
+    """What answered, in the provider's words."""
+    ended: Literal["stop", "output_limit", "filtered", "unknown"]
+    usage: Usage
+    cost_usd: float | None
+    cost_source: str
+    latency_s: float
+    failed_attempts: int
+    prompt_sha256: str
+    pack: str
+    level: str
+
+
+class EndRow(Record):
+    """A trajectory that has fewer turns than it was given."""
+
+    key: TurnKey
+    """The first turn that did not happen."""
+    reason: str
+    message: str
 
 
 class TurnRow(Record):
@@ -43,6 +69,7 @@ class TurnRow(Record):
     baseline: BaselineUse | None
     min_speedup: float | None
     fault: InfrastructureFault | None
+    call: CallRow | None = None
 
 
 class RunReport(Record):
@@ -51,12 +78,45 @@ class RunReport(Record):
     schema_version: Literal[1] = 1
     cells: tuple[Cell, ...]
     turns: tuple[TurnRow, ...]
+    ends: tuple[EndRow, ...] = ()
+    """Sorted as the turns are."""
+    calls: Calls | None = None
+    """Of all turns; None where no language model was asked."""
 
 
-def build_report(records: Iterable[TurnRecord], planned: Mapping[CellKey, CellPlan] | None = None) -> RunReport:
+def build_report(
+    records: Iterable[TurnRecord],
+    planned: Mapping[CellKey, CellPlan] | None = None,
+    ends: Iterable[TrajectoryEnd] = (),
+) -> RunReport:
     """Return the report of these turns. Arguments and errors are those of ``summarize``."""
     rows = unique_records(records)
-    return RunReport(cells=summarize(rows, planned), turns=tuple(_turn_row(row) for row in rows))
+    ended = sorted(ends, key=lambda end: (end.key.model, end.key.arch, end.key.case, end.key.variant, str(end.key)))
+    return RunReport(
+        cells=summarize(rows, planned, ended),
+        turns=tuple(_turn_row(row) for row in rows),
+        ends=tuple(EndRow(key=end.key, reason=end.reason, message=end.message) for end in ended),
+        calls=calls_of(rows),
+    )
+
+
+def _call_row(record: TurnRecord) -> CallRow | None:
+    exchange = record.exchange
+    if exchange is None or exchange.reply is None:
+        return None
+    reply = exchange.reply
+    return CallRow(
+        model=reply.model,
+        ended=reply.ended,
+        usage=reply.usage,
+        cost_usd=reply.cost_usd,
+        cost_source=reply.cost_source,
+        latency_s=reply.latency_s,
+        failed_attempts=len(exchange.attempts),
+        prompt_sha256=exchange.prompt_sha256,
+        pack=exchange.prompt.pack,
+        level=exchange.prompt.level,
+    )
 
 
 def _turn_row(record: TurnRecord) -> TurnRow:
@@ -81,6 +141,7 @@ def _turn_row(record: TurnRecord) -> TurnRow:
         else BaselineUse(library=baseline.library, version=baseline.version, call=baseline.call),
         min_speedup=record.min_speedup,
         fault=record.fault,
+        call=_call_row(record),
     )
 
 

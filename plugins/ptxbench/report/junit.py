@@ -10,6 +10,9 @@ def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
     """Return (name, value) pairs that say what the verdict is and what it rests on. Absent values have no pair."""
     verdict, evidence, key = record.verdict, used_evidence(record), record.key
     baseline = evidence.run.baseline if evidence is not None else None
+    exchange = record.exchange
+    reply = exchange.reply if exchange is not None else None
+    usage = reply.usage if reply is not None else None
     values: dict[str, object] = {
         "model": key.model,
         "case": key.case,
@@ -40,6 +43,15 @@ def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
         "evidence": record.evidence_origin,
         "device": evidence.device.name if evidence is not None else None,
         "measured_at": evidence.measured_at if evidence is not None else None,
+        "answered_by": reply.model if reply is not None else None,
+        "reply_ended": reply.ended if reply is not None else None,
+        "input_tokens": usage.input_tokens if usage is not None else None,
+        "cached_input_tokens": usage.cached_input_tokens if usage is not None else None,
+        "output_tokens": usage.output_tokens if usage is not None else None,
+        "reasoning_tokens": usage.reasoning_tokens if usage is not None else None,
+        "cost_usd": reply.cost_usd if reply is not None else None,
+        "call_latency_s": reply.latency_s if reply is not None else None,
+        "failed_attempts": len(exchange.attempts) or None if exchange is not None else None,
         "infrastructure_fault": record.fault.kind if record.fault is not None else None,
     }
     return [(f"ptxbench.{name}", str(value)) for name, value in values.items() if value is not None]

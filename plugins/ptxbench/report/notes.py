@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ptxbench.records import Outcome
+from ptxbench.report.calls import describe_calls
 from ptxbench.report.summary import Cell
 from ptxbench.verdict.metrics import TARGET_SPEEDUP, format_rate
 
@@ -28,6 +29,8 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         *_failures(cells),
         *_unknowns(cells),
         *_early_ends(cells),
+        *_calls(cells),
+        *_partial(cells),
         *_remarks(cells),
         LEGEND,
     ]
@@ -102,6 +105,26 @@ def _early_ends(cells: Sequence[Cell]) -> list[str]:
     if not shown:
         return []
     return [f"Ended early at {TARGET_SPEEDUP}x; without the turns that were not needed: {'; '.join(shown)}."]
+
+
+def _calls(cells: Sequence[Cell]) -> list[str]:
+    texts = [f"{cell.case}: {describe_calls(cell.calls)}" for cell in cells if cell.calls is not None]
+    remarks = {
+        "replies cut off at the output limit": sum(cell.calls.truncated for cell in cells if cell.calls),
+        "replies withheld by the provider": sum(cell.calls.filtered for cell in cells if cell.calls),
+        "failed attempts before a reply": sum(cell.calls.failed_attempts for cell in cells if cell.calls),
+        "trajectories ended by a full context": sum(cell.context_exhausted for cell in cells),
+    }
+    counted = [f"{what} {count}" for what, count in remarks.items() if count]
+    found = [f"Calls: {'; '.join(texts)}."] if texts else []
+    return [*found, f"Remarks (calls): {', '.join(counted)}."] if counted else found
+
+
+def _partial(cells: Sequence[Cell]) -> list[str]:
+    unasked = sum(cell.unasked for cell in cells)
+    if not unasked:
+        return []
+    return [f"Partial: the budget was spent; {count_of(unasked, 'turn')} were not asked for and are left out of N."]
 
 
 def _remarks(cells: Sequence[Cell]) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from ptxbench.errors import InputError
-from ptxbench.records import Evidence, Outcome, Record, Safe, Target, TurnRecord, Verdict
+from ptxbench.records import Evidence, Outcome, Record, Safe, Target, TrajectoryEnd, TurnRecord, Verdict
+from ptxbench.report.calls import Calls, calls_of
 from ptxbench.verdict import Rule
 from ptxbench.verdict.metrics import (
     FAST_P,
@@ -48,7 +49,7 @@ class Rate(Record):
 
     hits: int
     turns: int
-    """Nominal N: trajectories x limit, less turns excluded for infrastructure faults."""
+    """Nominal N: trajectories x limit, less turns excluded for infrastructure faults or a spent budget."""
     unneeded: int
     """Turns within N that never ran because their trajectory had already reached the target."""
     unknown: int
@@ -100,6 +101,10 @@ class Cell(Record):
     """Turns that have a record."""
     excluded: int
     """Turns of these that an infrastructure fault kept from being judged."""
+    unasked: int = 0
+    """Further turns that a spent budget kept from being asked for; they are not in N either."""
+    context_exhausted: int = 0
+    """Trajectories that ended because the conversation no longer fitted the model."""
     outcomes: dict[str, int]
     unknown_outcomes: int
     unknown_targets: int
@@ -112,6 +117,8 @@ class Cell(Record):
     measured: tuple[str, ...]
     """Days of the measurements, UTC."""
     baselines: tuple[BaselineUse, ...]
+    calls: Calls | None = None
+    """None where no language model was asked."""
     limits: tuple[AtLimit, ...]
 
     @property
@@ -143,8 +150,12 @@ def _turn_result(record: TurnRecord, *, is_last: bool) -> TurnResult:
     )
 
 
-def summarize(records: Iterable[TurnRecord], planned: Mapping[CellKey, CellPlan] | None = None) -> tuple[Cell, ...]:
-    """Return the cells of these turns, sorted by model, architecture and case.
+def summarize(
+    records: Iterable[TurnRecord],
+    planned: Mapping[CellKey, CellPlan] | None = None,
+    ends: Iterable[TrajectoryEnd] = (),
+) -> tuple[Cell, ...]:
+    """Return the cells of these turns, sorted by model, architecture and case. ``ends`` are of their trajectories.
 
     Cells without a plan count as planned what happened. A cell without any record has no row. Raises InputError for two
     different records of one turn.
@@ -155,11 +166,16 @@ def summarize(records: Iterable[TurnRecord], planned: Mapping[CellKey, CellPlan]
         key = row.key
         groups[CellKey(key.model, key.case, key.arch)].append(row)
         taken[key.model, key.arch] = max(taken[key.model, key.arch], key.turn + 1)
+    ended: dict[CellKey, list[TrajectoryEnd]] = defaultdict(list)
+    for end in ends:
+        ended[CellKey(end.key.model, end.key.case, end.key.arch)].append(end)
     cells = []
     for cell, rows in groups.items():
-        trajectories = len({row.key.trajectory_id for row in rows})
+        keys = [row.key for row in rows] + [end.key for end in ended[cell]]
+        trajectories = len({key.trajectory_id for key in keys})
         plan = (planned or {}).get(cell) or CellPlan(trajectories, taken[cell.model, cell.arch])
-        cells.append(_cell(cell, rows, plan._replace(trajectories=max(plan.trajectories, trajectories))))
+        plan = plan._replace(trajectories=max(plan.trajectories, trajectories))
+        cells.append(_cell(cell, rows, plan, ended[cell]))
     return tuple(sorted(cells, key=lambda cell: (cell.model, cell.arch, cell.case)))
 
 
@@ -186,7 +202,20 @@ def used_evidence(record: TurnRecord) -> Evidence | None:
     return None if record.verdict.rule == Rule.EVIDENCE_HASH_MISMATCH else record.evidence
 
 
-def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan) -> Cell:
+def _unasked(rows: Iterable[TurnRecord], ends: Iterable[TrajectoryEnd], turns: int) -> list[TurnResult]:
+    """The turns that a spent budget kept from being asked for, as excluded ones."""
+    known = {(row.key.trajectory_id, row.key.turn) for row in rows}
+    return [
+        TurnResult(end.key.trajectory_id, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True)
+        for end in ends
+        if end.reason == "budget"
+        for turn in range(end.key.turn, turns)
+        if (end.key.trajectory_id, turn) not in known
+    ]
+
+
+def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequence[TrajectoryEnd]) -> Cell:
+    unasked = _unasked(rows, ends, plan.turns)
     verdicts = [row.verdict for row in rows]
     used = [(row, used_evidence(row)) for row in rows]
     evidence = [item for _, item in used if item is not None]
@@ -198,6 +227,8 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan) -> Cell:
         turns_per_trajectory=plan.turns,
         turns=len(rows),
         excluded=sum(verdict.outcome is Outcome.INFRASTRUCTURE_ERROR for verdict in verdicts),
+        unasked=len(unasked),
+        context_exhausted=sum(end.reason == "context_exhausted" for end in ends),
         outcomes=_counted(verdict.outcome.value for verdict in verdicts),
         unknown_outcomes=sum(verdict.outcome is Outcome.UNKNOWN for verdict in verdicts),
         unknown_targets=sum(verdict.correct and verdict.target is Target.UNKNOWN for verdict in verdicts),
@@ -207,7 +238,8 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan) -> Cell:
         devices=tuple(sorted({item.device.name for item in evidence})),
         measured=tuple(sorted({item.measured_at[: len("YYYY-MM-DD")] for item in evidence})),
         baselines=_baselines(evidence),
-        limits=tuple(_at_limit(rows, limit, plan.trajectories) for limit in limits_of(plan.turns)),
+        calls=calls_of(rows),
+        limits=tuple(_at_limit(rows, unasked, limit, plan.trajectories) for limit in limits_of(plan.turns)),
     )
 
 
@@ -221,8 +253,8 @@ def _baselines(evidence: Iterable[Evidence]) -> tuple[BaselineUse, ...]:
     return tuple(BaselineUse(library=library, version=version, call=call) for library, version, call in sorted(used))
 
 
-def _at_limit(records: Sequence[TurnRecord], limit: int, trajectories: int) -> AtLimit:
-    rows = turn_results(records)
+def _at_limit(records: Sequence[TurnRecord], unasked: Sequence[TurnResult], limit: int, trajectories: int) -> AtLimit:
+    rows = [*turn_results(records), *unasked]
     verdicts = [record.verdict for record in records if record.key.turn < limit]
     outcome_unknown = sum(verdict.outcome is Outcome.UNKNOWN for verdict in verdicts)
     return AtLimit(

@@ -138,6 +138,11 @@ def test_a_fault_that_cannot_pass_is_not_retried_and_holds_for_the_rest(bench):
     bench.profiler.faults = [InfrastructureError("baseline_unavailable", "no cuDNN")]
     assert results(bench, 3) == ["baseline_unavailable"] * 3
     assert bench.profiler.calls["evaluate"] == 1
+    # Each has its record, so that a report leaves all of them out of N.
+    for turn in range(3):
+        fault = bench.store.load_fault(bench.plan(3).key(turn))
+        assert fault is not None
+        assert fault.verdict.outcome is Outcome.INFRASTRUCTURE_ERROR
 
 
 def test_a_faulty_turn_is_done_when_the_run_is_resumed(bench):

@@ -15,7 +15,16 @@ import pytest
 from ptxbench.agent import RunStore, suite_identity
 from ptxbench.agent.store import DamagedTurn
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.records import Candidate, InfrastructureFault, TurnRecord
+from ptxbench.records import (
+    Candidate,
+    Exchange,
+    InfrastructureFault,
+    PendingReply,
+    PromptIdentity,
+    Reply,
+    TrajectoryEnd,
+    TurnRecord,
+)
 from ptxbench.verdict import judge_infrastructure
 from tests.unit.factories import ROOT, make_record, suite_case
 
@@ -121,7 +130,7 @@ def test_entries_name_what_is_damaged(store):
     assert damaged.reason.startswith("not a whole record")
 
 
-@pytest.mark.parametrize("name", ["turns", "faults", "aside", "locks"])
+@pytest.mark.parametrize("name", ["turns", "replies", "faults", "aside", "locks", "agents"])
 def test_a_file_where_the_run_needs_a_folder_is_named(store, name):
     (store.folder / name).write_text("")
     with pytest.raises(InputError, match=rf"run/{name}: expected a folder, found a file; move it away"):
@@ -263,3 +272,88 @@ def test_records_are_plain_json(store):
     data = json.loads(store.turn_path(record().key).read_text())
     assert data["key"]["case"] == "gemm_n7168_k5120"
     assert data["source_sha256"] == CANDIDATE.sha256
+
+
+def end(turn: int, reason: str = "context_exhausted") -> TrajectoryEnd:
+    return TrajectoryEnd(key=record(turn).key, reason=reason, message="full")  # type: ignore[arg-type]
+
+
+def pending(turn: int = 0, text: str = "an answer") -> PendingReply:
+    identity = PromptIdentity(template="1", pack="p 1", pack_sha256="a" * 64, level="full")
+    answer = Reply(text=text, ended="stop", finish_reason="stop", latency_s=1.0, model="m")
+    exchange = Exchange(added=(), prompt_sha256="b" * 64, prompt=identity, asked_at="2026-11-29", reply=answer)
+    return PendingReply(key=record(turn).key, exchange=exchange)
+
+
+def test_the_end_of_a_trajectory_lies_beside_its_turns(store):
+    assert store.load_end(record().key) is None
+    store.save(record(0), CANDIDATE)
+    store.save_end(end(1))
+    path = store.folder / "turns" / record().key.trajectory_id / "end.json"
+    written = path.stat().st_mtime_ns
+    store.save_end(end(1))
+    assert path.stat().st_mtime_ns == written
+    assert store.load_end(record(7).key) == end(1)
+    assert list(RunStore.read(store.folder).ends()) == [end(1)]
+    assert [key.turn for key in store.turn_keys()] == [0]
+
+
+def test_an_end_that_is_overtaken_disappears(store):
+    store.save_end(end(2, "budget"))
+    store.save(record(1), CANDIDATE)
+    assert store.load_end(record().key) == end(2, "budget")
+    store.save(record(2), CANDIDATE)
+    assert store.load_end(record().key) is None
+
+
+def test_a_damaged_or_foreign_end_is_none(store):
+    store.save_end(end(2))
+    path = store.end_path(record().key)
+    path.write_text(path.read_text().replace('"trajectory": 0', '"trajectory": 4'))
+    assert store.load_end(record().key) is None
+    path.write_text("{")
+    assert list(store.ends()) == []
+
+
+def test_a_reply_is_kept_until_its_turn_is_stored(store):
+    store.save_reply(pending(1))
+    assert store.load_reply(record(1).key) == pending(1)
+    assert store.load_reply(record(0).key) is None
+    store.save(record(0), CANDIDATE)
+    assert list(store.pending_replies()) == [pending(1)]
+    store.save(record(1), CANDIDATE)
+    assert list(store.pending_replies()) == []
+
+
+def test_a_reply_that_is_no_longer_wanted_is_kept_as_unused(store):
+    store.save_reply(pending(0, "first"))
+    store.save_reply(pending(0, "second"))
+    assert store.load_reply(record().key) == pending(0, "second")
+    assert {entry.exchange.reply.text for entry in store.pending_replies()} == {"first", "second"}
+    store.save(record(), CANDIDATE)
+    assert [entry.exchange.reply.text for entry in store.pending_replies()] == ["first"]
+
+
+@pytest.mark.parametrize("damage", ["", "{", "another turn"])
+def test_a_damaged_reply_is_none(store, damage):
+    store.save_reply(pending(0))
+    path = store.reply_path(record().key)
+    path.write_text(path.read_text().replace('"turn": 0', '"turn": 3') if damage == "another turn" else damage)
+    assert store.load_reply(record().key) is None
+
+
+def test_a_run_remembers_how_many_turns_its_models_were_given(store):
+    assert store.turns_given("claude") is None
+    RunStore.open(store.folder, SUITES, {"claude": 8})
+    RunStore.open(store.folder, SUITES, {"claude": 4, "gpt": 2})
+    again = RunStore.read(store.folder)
+    assert (again.turns_given("claude"), again.turns_given("gpt")) == (8, 2)
+
+
+def test_a_run_of_an_earlier_version_is_read(store):
+    path = store.folder / "run.json"
+    document = json.loads(path.read_text())
+    del document["turns"]
+    path.write_text(json.dumps(document))
+    assert RunStore.read(store.folder).turns_given("claude") is None
+    assert RunStore.open(store.folder, SUITES, {"claude": 8}).turns_given("claude") == 8

@@ -1,0 +1,210 @@
+"""A language model as a writer of kernels: each turn is one call within a conversation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ptxbench.agent.asking import Asker, ContextExhaustedError
+from ptxbench.agent.budget import ASKED, Budget, spent_on
+from ptxbench.agent.dialogue import Dialogue, said
+from ptxbench.agent.extraction import extract
+from ptxbench.agent.feedback import feedback
+from ptxbench.agent.meter import Meter
+from ptxbench.agent.prompt import first_messages, identity
+from ptxbench.models import End, PastTurn, Proposal
+from ptxbench.models.client import ModelClient, Request
+from ptxbench.models.entry import ModelEntry
+from ptxbench.packs import Pack
+from ptxbench.records import (
+    Candidate,
+    Exchange,
+    Message,
+    PendingReply,
+    Reply,
+    TrajectoryEnd,
+    TurnKey,
+    prompt_sha256,
+)
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+    from ptxbench.toolchain import Toolchain
+
+
+class Replies(Protocol):
+    """What a conversation needs of the run folder."""
+
+    def load_reply(self, key: TurnKey) -> PendingReply | None:
+        """The reply of a turn that is not finished."""
+
+    def save_reply(self, pending: PendingReply) -> None:
+        """Store a reply that just came in. Raises InfrastructureError."""
+
+    def load_end(self, key: TurnKey) -> TrajectoryEnd | None:
+        """How the turn's trajectory ended in an earlier session."""
+
+
+class Connection(NamedTuple):
+    """What a session gives to one of its models."""
+
+    client: ModelClient
+    replies: Replies
+    budget: Budget
+    meter: Meter
+    stopped: Callable[[], bool]
+    toolchain: Callable[[], AbstractContextManager[Toolchain | None]]
+    """Borrows the toolchain, with which feedback finds the source line of an instruction; None where there is none."""
+
+
+class ConversingModel:
+    """Asks one model, turn by turn, with the feedback on all its earlier kernels.
+
+    ``turns`` is how many each trajectory is given, ``pack`` finds the knowledge of a case's architecture, ``connect``
+    opens what calls need; neither is used before the first turn is asked for, so that a run can be planned without.
+    """
+
+    turns: int | None = None
+
+    def __init__(
+        self, entry: ModelEntry, turns: int, pack: Callable[[Case], Pack], connect: Callable[[], Connection]
+    ) -> None:
+        self.name = entry.name
+        self.entry = entry
+        self._turns = turns
+        self._pack = pack
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._opened: tuple[Connection, Asker] | None = None
+        self._unsaved: list[PendingReply] = []
+
+    def min_speedup(self, case: Case) -> float | None:
+        """A language model declares no floor."""
+        del case
+        return None
+
+    def known_source(self, case: Case, variant: int, trajectory: int, turn: int) -> str | None:
+        """Nothing: asking again would be another answer."""
+        del case, variant, trajectory, turn
+        return None
+
+    def propose(
+        self, case: Case, variant: int, trajectory: int, turn: int, history: Sequence[PastTurn]
+    ) -> Proposal | End:
+        """The kernel in the model's reply. A reply on disk to the same prompt is used instead of asking again.
+
+        Ends where the context or the budget is exhausted. Raises InfrastructureError ``model_KIND`` where no reply
+        could be had, ``disk_full`` where it could not be stored.
+        """
+        connection, _ = self._open()
+        key = TurnKey(
+            model=self.name, case=case.name, arch=case.arch.name, variant=variant, trajectory=trajectory, turn=turn
+        )
+        dialogue = self._dialogue(case, variant, turn, history, connection)
+        known = _known(connection, key, prompt_sha256(dialogue.messages))
+        if known is not None:
+            return known
+        self._flush()
+        if reason := connection.budget.exhausted():
+            return End(message=reason, reason="budget")
+        exchange = self._call(key, case, dialogue)
+        if isinstance(exchange, End):
+            return exchange
+        self._unsaved.append(PendingReply(key=key, exchange=exchange))
+        self._flush()
+        return _proposal(exchange)
+
+    def close(self) -> None:
+        """Store what could not be stored so far, and let go of the client. Idempotent. Raises InfrastructureError."""
+        with self._lock:
+            opened = self._opened
+        if opened is not None:
+            opened[0].client.close()
+            self._flush()
+
+    def first_prompt(self, case: Case, variant: int) -> tuple[Message, ...]:
+        """What a trajectory begins with. Needs no connection."""
+        return tuple(first_messages(case, case.variants[variant], self._pack(case)))
+
+    def _dialogue(
+        self, case: Case, variant: int, turn: int, history: Sequence[PastTurn], connection: Connection
+    ) -> Dialogue:
+        """The prompt of a turn. Only feedback on the last turn is written now; the rest is what was really said."""
+        if not history:
+            return Dialogue((), self.first_prompt(case, variant))
+        last = history[-1]
+        opening = self.first_prompt(case, variant) if last.record.exchange is None else ()
+        with connection.toolchain() as toolchain:
+            text = feedback(case, last, turns_left=self._turns - turn, toolchain=toolchain)
+        return Dialogue(said(last, history, opening), (Message(role="user", content=text),))
+
+    def _open(self) -> tuple[Connection, Asker]:
+        with self._lock:
+            if self._opened is None:
+                connection = self._connect()
+                self._opened = connection, Asker(connection.client, self.name, connection.stopped)
+            return self._opened
+
+    def _call(self, key: TurnKey, case: Case, dialogue: Dialogue) -> Exchange | End:
+        connection, asker = self._open()
+        exchange = Exchange(
+            added=dialogue.added,
+            prompt_sha256=prompt_sha256(dialogue.messages),
+            prompt=identity(self._pack(case)),
+            sent=dict(connection.client.settings()),
+            asked_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            reply=None,
+        )
+        try:
+            found = asker.ask(Request(dialogue.messages, str(key), connection.stopped))
+        except ContextExhaustedError as error:
+            exchange = exchange.model_copy(update={"attempts": error.attempts})
+            message = f"the conversation no longer fits the model's context: {error}"
+            return End(message=message, reason="context_exhausted", exchange=exchange)
+        reply = _storable(found.reply)
+        spent = spent_on(reply, dialogue.messages, self.entry.prices)
+        connection.budget.add(spent)
+        connection.meter.called(spent.usd, spent.tokens)
+        return exchange.model_copy(update={"attempts": found.attempts, "reply": reply})
+
+    def _flush(self) -> None:
+        """Store replies that came in. Raises InfrastructureError if that fails: then nothing more may be paid for."""
+        with self._lock:
+            while self._unsaved:
+                assert self._opened is not None
+                self._opened[0].replies.save_reply(self._unsaved[0])
+                self._unsaved.pop(0)
+
+
+def _known(connection: Connection, key: TurnKey, digest: str) -> Proposal | End | None:
+    """What an earlier session already heard of this very prompt."""
+    pending = connection.replies.load_reply(key)
+    if pending is not None and pending.exchange.reply is not None and pending.exchange.prompt_sha256 == digest:
+        return _proposal(pending.exchange)
+    end = connection.replies.load_end(key)
+    if end is None or end.reason != "context_exhausted" or end.key != key or end.exchange is None:
+        return None
+    # Another model behind the same name, or other limits, may have room for it.
+    same = end.exchange.prompt_sha256 == digest and end.exchange.sent == dict(connection.client.settings())
+    return End(message=end.message, reason=end.reason, exchange=end.exchange) if same else None
+
+
+def _proposal(exchange: Exchange) -> Proposal:
+    assert exchange.reply is not None
+    found = extract(exchange.reply)
+    candidate = None if found.source is None else Candidate(source=found.source)
+    return Proposal(candidate=candidate, extraction_error=found.error, origin=ASKED, exchange=exchange)
+
+
+def _storable(reply: Reply) -> Reply:
+    """The reply with characters that no file can hold replaced: JSON can name halves of a surrogate pair."""
+    texts = {name: getattr(reply, name) for name in ("text", "reasoning", "source")}
+    changes = {name: _whole(text) for name, text in texts.items() if text is not None}
+    return reply.model_copy(update=changes)
+
+
+def _whole(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

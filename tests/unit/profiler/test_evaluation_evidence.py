@@ -1,0 +1,134 @@
+"""What an evaluation's evidence holds, with a process that speaks the sandbox's channel and a state without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("torch")
+
+from ptxbench.profiler.evaluation import _Attempt, choose_checks
+from ptxbench.profiler.procedure import Stopwatch
+from ptxbench.profiler.state import TIMED_CHECKS
+from ptxbench.records import (
+    BaselineMeasurement,
+    CheckedCall,
+    OutputComparison,
+    RunEvidence,
+    RunStatus,
+)
+from tests.unit.profiler.stand_in import LOADED, READY, Start
+
+TRIALS, WARMUP, ITERATIONS = 3, 2, 6
+CALLS_OF_A_TRIAL = 1 + WARMUP + ITERATIONS
+CONNECT = "channel = Connection(int(sys.argv[-1]))\nsay, hear = channel.send_bytes, channel.recv_bytes\n"
+# The real recorder and the real loop of the sandbox; only CUDA and CUPTI are told by hand.
+SANDBOX = """
+import types
+import sandbox
+bindings = types.ModuleType("cuda.bindings")
+bindings.runtime = types.SimpleNamespace(cudaDeviceSynchronize=lambda: (0,))
+sys.modules["cuda"], sys.modules["cuda.bindings"] = types.ModuleType("cuda"), bindings
+
+class Fed(sandbox.Cupti):
+    def __init__(self):
+        self.waiting = []
+    def now(self):
+        return time.monotonic_ns()
+    def take(self):
+        taken, self.waiting = self.waiting, []
+        return taken
+
+fed, recorder, calls = Fed(), None, 0
+def call():
+    global calls
+    calls += 1
+    for name in kernels_of(calls):
+        start = fed.now()
+        fed.waiting.append((start, start + 1000, (name, (1, 1, 1), (128, 1, 1), 0, 32)))
+recorder = sandbox.Recorder(fed)
+sandbox.serve_calls(channel, call, recorder, operations={"collect": collect})
+"""
+
+
+def candidate(kernels_of: str, collect: str = "return recorder.collect()") -> str:
+    return f"{CONNECT}{READY}{LOADED}def kernels_of(call):\n    {kernels_of}\ndef collect():\n    {collect}\n{SANDBOX}"
+
+
+def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
+    output = OutputComparison(
+        name="C", shape=(8,), dtype="bfloat16", elements=8, atol=1e-2, rtol=1e-2, mismatched=mismatched, nan=0,
+        max_abs_error=0.0, max_rel_error=0.0, rms_error=0.0, rms_reference=1.0,
+    )  # fmt: skip
+    return CheckedCall(iteration=iteration, outputs=(output,), inputs_intact=True, guards_intact=True)
+
+
+def evidence_of(start: Start, program: str, check: Callable[[int], CheckedCall] = checked) -> RunEvidence:
+    worker = start(program)
+    worker.wait_ready()
+    nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
+    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: None, lambda _: (1000,)
+    case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
+    state = SimpleNamespace(
+        case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
+        stage=lambda _: None, stage_fresh=lambda _: None, guards_intact=lambda: True,
+        compare=lambda _, iteration: check(iteration),
+    )  # fmt: skip
+    baseline = BaselineMeasurement(library="l", version="1", call="c", span_ns=(1000,), overhead_ns=0)
+    attempt = _Attempt(cast(Any, state), baseline, cast(Any, nothing), Stopwatch())
+    return attempt.run({}, cast(Any, nothing))
+
+
+def names(evidence: RunEvidence) -> list[str]:
+    return [launch.name for launch in evidence.launches]
+
+
+def test_an_honest_candidate_has_three_timings(start: Start) -> None:
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'))
+    assert evidence.status is RunStatus.COMPLETED
+    assert [len(trial.timing.span_ns) for trial in evidence.trials if trial.timing] == [ITERATIONS] * TRIALS
+    assert names(evidence) == ["_Z4workv"]
+
+
+@pytest.mark.parametrize("decoyed", ["call == 1", f"call % {CALLS_OF_A_TRIAL} == 1"])
+def test_a_kernel_of_the_correctness_calls_alone_did_not_run_when_timed(start: Start, decoyed: str) -> None:
+    """Nsight Compute sees the first call of a process. A kernel with target instructions that runs only there, beside
+    the one that does the work, must not look as if it ran in timed iterations (docs/verdict-rules.md)."""
+    evidence = evidence_of(start, candidate(f'return (["_Z5decoyv"] if {decoyed} else []) + ["_Z4workv"]'))
+    assert evidence.status is RunStatus.COMPLETED
+    assert names(evidence) == ["_Z4workv"]
+    assert evidence.launches[0].launches_per_call == 1.0
+
+
+@pytest.mark.parametrize("collect", ["os._exit(3)", "return {}"])
+def test_a_failed_check_stays_the_reason_when_no_recording_can_be_had(start: Start, collect: str) -> None:
+    """The trials alone decide the verdict then; ``RunStatus.CRASHED`` would make a runtime error of a wrong result."""
+    evidence = evidence_of(
+        start, candidate('return ["_Z4workv"]', collect), lambda iteration: checked(iteration, mismatched=8)
+    )
+    assert [check.outputs[0].mismatched for trial in evidence.trials for check in trial.checks] == [8]
+    assert evidence.status is RunStatus.COMPLETED
+
+
+def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:
+    """Feedback on a hang says of an empty list that no call had ended before."""
+    ended = f'os._exit(3) if call > {2 * CALLS_OF_A_TRIAL} else None; return ["_Z4workv"]'
+    evidence = evidence_of(start, candidate(ended))
+    assert (evidence.status, len(evidence.trials)) == (RunStatus.CRASHED, 2)
+    assert names(evidence) == ["_Z4workv"]
+
+
+def test_calls_that_every_candidate_knows_to_be_checked_do_not_betray_later_checks() -> None:
+    """The first call of a trial is always checked, so its inputs are known to be a checked draw. A candidate that keeps
+    a few of their bytes in a file must not meet them at a secretly checked iteration of a later evaluation."""
+    case = SimpleNamespace(trials=3, iterations=50)
+    state = cast(Any, SimpleNamespace(case=case, checked=list(range(3 * (1 + TIMED_CHECKS)))))
+    known: set[Any] = set()
+    for _ in range(20):
+        chosen = choose_checks(state)
+        met = {draw for _, timed in chosen for draw in timed.values()} & known
+        assert not met
+        known |= {first for first, _ in chosen}
