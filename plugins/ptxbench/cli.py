@@ -73,21 +73,20 @@ def _judge(options: argparse.Namespace) -> int:
     import shutil
 
     from ptxbench.agent.rejudging import rejudge
-    from ptxbench.agent.store import DamagedTurn
     from ptxbench.cases import find_root
-    from ptxbench.report import render, summarize
+    from ptxbench.report import plans_of, render, summarize
 
-    entries = rejudge(find_root(Path.cwd()), options.records)
-    damaged = [entry for entry in entries if isinstance(entry, DamagedTurn)]
-    judged = [entry for entry in entries if not isinstance(entry, DamagedTurn)]
-    _print(render(summarize(again.record for again in judged), shutil.get_terminal_size().columns))
-    changed = [again for again in judged if again.changes]
+    found = rejudge(find_root(Path.cwd()), options.records)
+    records = [*(again.record for again in found.turns), *found.excluded]
+    cells = summarize(records, plans_of(found.last_turns), found.ends)
+    _print(render(cells, shutil.get_terminal_size().columns))
+    changed = [again for again in found.turns if again.changes]
     for again in changed:
         _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
-    _print(f"damaged: {turn.path}: {turn.reason}" for turn in damaged)
-    count = f", {len(damaged)} damaged" if damaged else ""
-    _print([f"{len(judged)} turns judged again, {len(changed)} verdicts changed{count}"])
-    return 1 if changed or damaged else 0
+    _print(f"damaged: {turn.path}: {turn.reason}" for turn in found.damaged)
+    count = f", {len(found.damaged)} damaged" if found.damaged else ""
+    _print([f"{len(found.turns)} turns judged again, {len(changed)} verdicts changed{count}"])
+    return 1 if changed or found.damaged else 0
 
 
 def _evidence(options: argparse.Namespace) -> int:

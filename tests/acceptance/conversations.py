@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ptxbench.agent import RunStore
+from ptxbench.cli import main
 from ptxbench.records import TurnRecord
 from tests.acceptance.parts import SOURCE
 from tests.conftest import ROOT
@@ -129,6 +132,14 @@ class Conversations:
         """Their outcomes."""
         return [record.verdict.outcome.value for record in self.records(run)]
 
+    def judged_again(self, run: str = "talk") -> list[str]:
+        """The table of ``ptxbench judge``, with its notes."""
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert main(["judge", run]) == 0
+        *table, last = output.getvalue().splitlines()
+        assert last == f"{len(self.records(run))} turns judged again, 0 verdicts changed"
+        return table
+
     def report(self, run: str = "talk") -> dict[str, Any]:
         """The JSON report without what differs from session to session: the time that calls took."""
         document: dict[str, Any] = json.loads((self.path / f"{run}.json").read_text())
@@ -140,6 +151,13 @@ def _without(value: Any, names: set[str]) -> Any:
     if isinstance(value, dict):
         return {key: _without(inner, names) for key, inner in value.items() if key not in names}
     return [_without(inner, names) for inner in value] if isinstance(value, list) else value
+
+
+def table(result: pytest.RunResult) -> list[str]:
+    """The table at the end of a session, with its notes."""
+    lines: list[str] = result.outlines
+    start = next(number for number, line in enumerate(lines) if line.startswith("=") and " PTXBench " in line) + 1
+    return lines[start : next(number for number, line in enumerate(lines) if line.startswith("Total: "))]
 
 
 def files_with(folder: Path, text: str) -> list[Path]:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 
 from ptxbench.records import Usage
-from tests.acceptance.conversations import Conversations, Entry, answer, by_turn, first_then, refused
+from tests.acceptance.conversations import Conversations, Entry, answer, by_turn, first_then, refused, table
 from tests.support.llm_script import (
     Answer,
     Drop,
@@ -82,6 +82,7 @@ def test_a_full_context_ends_the_trajectory_and_is_not_asked_again(talk: Convers
     assert len(server.seen) == 2
     for found in (result, again):
         _ended_with_a_full_context(found)
+    assert talk.judged_again() == table(again)
     (end,) = talk.store().ends()
     assert (end.reason, end.key.turn) == ("context_exhausted", 1)
     report = talk.report()
@@ -129,6 +130,7 @@ def test_a_turn_without_an_answer_is_excluded_and_made_good_later(talk: Conversa
             ]
         )
         assert talk.report()["cells"][0]["limits"][-1]["correct"]["turns"] == 1
+        assert talk.judged_again() == table(result)
         talk.run(Entry(server), turns=3).assert_outcomes(failed=3, deselected=87)
     assert len(server.seen) == 5
     assert not list((talk.path / "generated" / "talk" / "faults").iterdir())

@@ -21,6 +21,7 @@ from tests.acceptance.conversations import (
     answer,
     by_turn,
     refused,
+    table,
 )
 from tests.support.llm_script import Hang, Step
 from tests.support.llm_server import LlmServer, Seen
@@ -155,6 +156,7 @@ def test_a_budget_is_of_all_sessions_together_and_leaves_a_partial_report(talk: 
                     "skipped 5: --budget-usd 0.01 is reached, so the model is asked for no further turn*",
                 ]
             )
+        assert talk.judged_again() == table(again)
         cell = talk.report()["cells"][0]
         assert (cell["unasked"], cell["limits"][-1]["correct"]["turns"]) == (5, 4)
         talk.run(Entry(server), turns=3, more=[*more, "--budget-usd=0.020"])

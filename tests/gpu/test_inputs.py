@@ -71,3 +71,14 @@ def test_a_write_beyond_the_count_does_not_happen() -> None:
     tensor = torch.full((64,), 7.0, dtype=torch.bfloat16, device="cuda")
     NormalTensor(tensor[:13]).fill(1)
     assert tensor[13:].eq(7.0).all()
+
+
+@pytest.mark.parametrize("key", KEYS[:2])
+def test_both_tails_are_normal(key: int) -> None:
+    """Radius and angle share bits of their words, but only the least: none may decide a direction."""
+    for seed in range(16):
+        values = made(key + seed, 4 * COUNT)
+        for at in (4.0, 4.5):
+            expected = float(torch.special.ndtr(torch.tensor(-at, dtype=torch.float64))) * values.numel()
+            for beyond in (values > at, values < -at):
+                assert abs(float(beyond.sum()) - expected) < 6 * expected**0.5 + 0.05 * expected

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ptxbench.agent.run_names import resolve_run
 from ptxbench.agent.store import DamagedTurn, RunStore, read_record
 from ptxbench.errors import InputError
-from ptxbench.records import TurnRecord, Verdict
+from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.verdict import judge
 
 if TYPE_CHECKING:
@@ -25,18 +25,36 @@ class Rejudged(NamedTuple):
     """``field: before -> now`` for everything in the verdict that is not as it was."""
 
 
-def rejudge(root: Path, names: Sequence[str]) -> list[Rejudged | DamagedTurn]:
-    """Judge every turn of the named runs and record files; damaged turns of a run are named. Nothing is written.
+class Rejudgement(NamedTuple):
+    """What some runs and record files hold, judged again, with what their rates are over."""
+
+    turns: list[Rejudged]
+    damaged: list[DamagedTurn]
+    excluded: list[TurnRecord]
+    """Turns that an infrastructure fault kept from being judged."""
+    ends: list[TrajectoryEnd]
+    """Of trajectories with fewer turns than they were given, each once."""
+    last_turns: list[TurnKey]
+    """The last turn that each trajectory of a run was given, whether or not it happened."""
+
+
+def rejudge(root: Path, names: Sequence[str]) -> Rejudgement:
+    """Judge every turn of the named runs and record files. Nothing is written.
 
     Raises InputError for a run that does not exist or is empty, a file that is no record, or a turn whose case is in no
     suite of the checkout ``root``.
     """
     cases = _Cases(root)
-    return [
-        entry if isinstance(entry, DamagedTurn) else _judged(entry, cases.find(suites, entry))
-        for name in names
-        for suites, entry in _entries(root, name)
-    ]
+    found = Rejudgement([], [], [], [], [])
+    for name in names:
+        path = Path(name)
+        if path.is_file():
+            record = read_record(path)
+            store = RunStore.read(_run_folder(path))
+            found.turns.append(_judged(record, cases.find(_suites(store), record)))
+        else:
+            _add_run(found, RunStore.read(path if path.is_dir() else resolve_run(root, name)), cases)
+    return found._replace(ends=list({end.key.trajectory_id: end for end in found.ends}.values()))
 
 
 class _Cases:
@@ -63,19 +81,28 @@ class _Cases:
         )
 
 
-def _entries(root: Path, name: str) -> Iterator[tuple[Sequence[str], TurnRecord | DamagedTurn]]:
-    """Records with the suites that their case is in."""
-    path = Path(name)
-    if path.is_file():
-        record = read_record(path)
-        yield _suites(RunStore.read(_run_folder(path))), record
-        return
-    store = RunStore.read(path if path.is_dir() else resolve_run(root, name))
+def _add_run(found: Rejudgement, store: RunStore, cases: _Cases) -> None:
+    """Everything that a run holds. Raises InputError where that is nothing."""
     entries = list(store.entries())
     if not entries:
         raise InputError(f"{store.folder}: expected a run with finished turns, found none")
-    for entry in entries:
-        yield _suites(store), entry if isinstance(entry, DamagedTurn) else entry.record
+    records = [entry.record for entry in entries if not isinstance(entry, DamagedTurn)]
+    faults = list(store.faults())
+    finished = {record.key for record in records}
+    # A process that is killed while it stores a turn leaves an end behind that the turn has overtaken.
+    ends = [end for end in store.ends() if end.key not in finished]
+    found.turns.extend(_judged(record, cases.find(_suites(store), record)) for record in records)
+    found.damaged.extend(entry for entry in entries if isinstance(entry, DamagedTurn))
+    found.excluded.extend(faults)
+    found.ends.extend(ends)
+    found.last_turns.extend(_last_turns(store, [entry.key for entry in (*records, *faults, *ends)]))
+
+
+def _last_turns(store: RunStore, keys: Iterable[TurnKey]) -> list[TurnKey]:
+    """The last turn that each of the trajectories was given, as far as the run says."""
+    trajectories = {key.trajectory_id: key for key in keys}.values()
+    given = [(key, store.turns_given(key.model)) for key in trajectories]
+    return [key.model_copy(update={"turn": turns - 1}) for key, turns in given if turns is not None]
 
 
 def _run_folder(path: Path) -> Path:

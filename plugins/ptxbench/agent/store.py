@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +31,8 @@ from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import Candidate, PendingReply, Record, TrajectoryEnd, TurnKey, TurnRecord
 
 RUN_FILE = "run.json"
+UNUSED = "unused"
+"""Folder of paid replies that no turn is made of, within ``replies``."""
 SUBFOLDERS = ("turns", "replies", "faults", "aside", "locks", "agents")
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -149,6 +152,8 @@ class RunStore:
         if isinstance(stored, str):
             self._set_aside(path, stored)
             return None
+        if stored is not None:
+            self._forget_unfinished(key)  # whoever stored it may have been killed before
         return stored
 
     def load_fault(self, key: TurnKey) -> TurnRecord | None:
@@ -164,15 +169,7 @@ class RunStore:
         if candidate is not None:
             write_record(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
         write_record(path, _json(record))
-        # The turn is stored, and what is stored goes before what is left of it and cannot be removed.
-        with suppress(OSError):
-            self.fault_path(record.key).unlink(missing_ok=True)
-        with suppress(OSError):
-            self.reply_path(record.key).unlink(missing_ok=True)
-        end = self.load_end(record.key)
-        if end is not None and end.key.turn <= record.key.turn:
-            with suppress(OSError):
-                self.end_path(record.key).unlink(missing_ok=True)
+        self._forget_unfinished(record.key)
 
     def load_end(self, key: TurnKey) -> TrajectoryEnd | None:
         """How the turn's trajectory ended; None if it did not, or where that is damaged."""
@@ -187,9 +184,13 @@ class RunStore:
                 yield end
 
     def save_end(self, end: TrajectoryEnd) -> None:
-        """Store how a trajectory ended. Raises as ``save`` does."""
+        """Store how a trajectory ended. Raises as ``save`` does. Earlier faults of turns beyond it are forgotten."""
         if self.load_end(end.key) != end:
             write_record(self.end_path(end.key), _json(end))
+        for path in self.fault_path(end.key).parent.glob(f"{escape(end.key.trajectory_id)}-turn*.json"):
+            fault = _read(TurnRecord, path)
+            if fault is not None and fault.key.turn >= end.key.turn:
+                _remove(path)
 
     def load_reply(self, key: TurnKey) -> PendingReply | None:
         """The reply of an unfinished turn; None if there is none, or where it is damaged."""
@@ -200,13 +201,15 @@ class RunStore:
         """Every reply that was paid for and is part of no finished turn, sorted by its file's name."""
         for path in sorted((self.folder / "replies").rglob("*.json")):
             pending = _read(PendingReply, path)
-            if pending is not None:
+            # A process that is killed while it stores a turn leaves the turn's reply behind.
+            left_over = path.parent.name != UNUSED and pending is not None and self.record(pending.key) is not None
+            if pending is not None and not left_over:
                 yield pending
 
     def save_reply(self, pending: PendingReply) -> None:
         """Store a reply that just came in; one that lies there already is kept as unused. Raises as ``save`` does."""
         path = self.reply_path(pending.key)
-        unused = path.parent / "unused" / f"{pending.key}.{time.time_ns()}.json"
+        unused = path.parent / UNUSED / f"{pending.key}.{time.time_ns()}.json"
         try:
             if path.exists():
                 unused.parent.mkdir(exist_ok=True)
@@ -215,9 +218,20 @@ class RunStore:
             raise write_failure(unused, error) from error
         write_record(path, _json(pending))
 
+    def faults(self) -> Iterator[TurnRecord]:
+        """Every turn that an infrastructure fault kept from finishing, sorted by its file's name."""
+        for path in sorted((self.folder / "faults").glob("*.json")):
+            fault = _read(TurnRecord, path)
+            if fault is not None and self.record(fault.key) is None:
+                yield fault
+
     def save_fault(self, record: TurnRecord) -> None:
-        """Store an infrastructure fault apart from the finished turns. Raises as ``save`` does."""
+        """Store an infrastructure fault apart from the finished turns. Raises as ``save`` does.
+
+        It overtakes an end of the trajectory at this turn or before it.
+        """
         write_record(self.fault_path(record.key), _json(record))
+        self._forget_end(record.key)
 
     @contextmanager
     def trajectory(self, trajectory_id: str, stopped: Callable[[], bool]) -> Iterator[bool]:
@@ -233,6 +247,18 @@ class RunStore:
         with locked(descriptor, stopped) as held:
             yield held
 
+    def _forget_unfinished(self, key: TurnKey) -> None:
+        """Remove what is only of a turn that is not stored. What cannot be removed is overruled by the stored turn."""
+        _remove(self.fault_path(key))
+        _remove(self.reply_path(key))
+        self._forget_end(key)
+
+    def _forget_end(self, key: TurnKey) -> None:
+        """Remove an end of the trajectory that the turn has overtaken."""
+        end = self.load_end(key)
+        if end is not None and end.key.turn <= key.turn:
+            _remove(self.end_path(key))
+
     def _set_aside(self, path: Path, reason: str) -> None:
         aside = self.folder / "aside"
         stamp = f"{time.time_ns()}"
@@ -247,6 +273,11 @@ class RunStore:
                 raise write_failure(target, error) from error
         with self._lock:
             self._notes.append(f"{path}: {reason}; moved to {aside} and done again")
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _json(record: Record) -> bytes:

@@ -20,7 +20,7 @@ from ptxbench.plugin.scheduling import turn_id
 
 if TYPE_CHECKING:
     from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord
-    from ptxbench.report import CellKey, CellPlan, RunReport
+    from ptxbench.report import RunReport
 
 NOTE = "ptxbench.note"
 """User property of an item that carries something which the user should know of the run folder."""
@@ -132,7 +132,7 @@ class Summary:
     @cached_property
     def report(self) -> RunReport:
         """The report of every turn that the session is about. Raises PtxBenchError if the run folder cannot be read."""
-        from ptxbench.report import build_report
+        from ptxbench.report import build_report, plans_of
 
         known = {str(plan.key(turn)): plan.key(turn) for plan in self._bench.plans for turn in range(plan.turns)}
         keys = [known[seen] for seen in self._seen if seen in known]
@@ -161,16 +161,3 @@ class Summary:
             return None
         stored = store.load(key)
         return stored.record if stored is not None else store.load_fault(key)
-
-
-def plans_of(keys: Iterable[TurnKey]) -> dict[CellKey, CellPlan]:
-    """What these turns were meant to be, cell by cell, whether or not they happened."""
-    from ptxbench.report import CellKey, CellPlan
-
-    trajectories: dict[CellKey, set[str]] = {}
-    turns: dict[CellKey, int] = {}
-    for key in keys:
-        cell = CellKey(key.model, key.case, key.arch)
-        trajectories.setdefault(cell, set()).add(key.trajectory_id)
-        turns[cell] = max(turns.get(cell, 0), key.turn + 1)
-    return {cell: CellPlan(len(ids), turns[cell]) for cell, ids in trajectories.items()}

@@ -1,8 +1,8 @@
 """The staging arena: the only device memory that a candidate shares with the oracle.
 
 One allocation holds input copies and outputs, each between guard bands of random words. Outputs are poisoned with
-0xFF bytes (NaN in every float type) before every checked and every timed call. Reference outputs and pristine inputs
-are never in here.
+0xFF bytes (NaN in every float type) before every checked and every timed call. Reference outputs and the keys of
+the inputs are never in here.
 """
 
 from __future__ import annotations

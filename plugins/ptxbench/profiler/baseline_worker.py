@@ -94,6 +94,7 @@ def main() -> None:
         }
         if not serve_calls(channel, bound.call, recorder, operations=operations):
             return
+        gc.collect()
 
 
 if __name__ == "__main__":

@@ -61,11 +61,22 @@ def measure(output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol:
 
 
 def describe(
-    name: str, output: torch.Tensor, reference: torch.Tensor, found: Sequence[float], *, atol: float, rtol: float
+    name: str,
+    output: torch.Tensor,
+    reference: torch.Tensor,
+    found: Sequence[float],
+    *,
+    atol: float,
+    rtol: float,
+    tolerated: float = 0.0,
 ) -> OutputComparison:
-    """What ``measure`` found, by name; looks where the mismatches are if there are any."""
+    """What ``measure`` found, by name; looks where the mismatches are if there are more than are tolerated, or NaN."""
     mismatched, nan, squared_error, squared_reference, max_abs, max_rel = found
     total = output.numel()
+    first: tuple[tuple[int, ...], ...] = ()
+    where: MismatchPattern | None = None
+    if mismatched > tolerated or nan:
+        first, where = _places(output, reference, atol, rtol)
     return OutputComparison(
         name=name,
         shape=tuple(output.shape),
@@ -79,19 +90,22 @@ def describe(
         max_rel_error=max_rel,
         rms_error=math.sqrt(squared_error / total) if total else 0.0,
         rms_reference=math.sqrt(squared_reference / total) if total else 0.0,
-        first_mismatches=_first_mismatches(output, reference, atol, rtol) if mismatched else (),
-        where=_where(output, reference, atol, rtol) if mismatched else None,
+        first_mismatches=first,
+        where=where,
     )
 
 
-def _where(output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float) -> MismatchPattern | None:
+def _places(
+    output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float
+) -> tuple[tuple[tuple[int, ...], ...], MismatchPattern | None]:
     import torch
 
     try:
-        return mismatch_pattern(output, reference, atol=atol, rtol=rtol)
+        first = _first_mismatches(output, reference, atol, rtol)
+        return first, mismatch_pattern(output, reference, atol=atol, rtol=rtol)
     except torch.OutOfMemoryError:
         # Describing a kernel's errors must not turn into another error of the kernel's.
-        return None
+        return (), None
 
 
 def statistics(output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float) -> torch.Tensor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
@@ -16,7 +16,7 @@ from ptxbench.profiler.replies import Recording, WorkerError
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, CheckedCall, RunEvidence, RunStatus, Trial
+from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch, RunEvidence, RunStatus, Trial
 
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
@@ -27,66 +27,64 @@ def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, Che
     """Per trial the draw of its correctness call and the secretly checked timed iterations.
 
     The positions are chosen over all trials together: a candidate that notices a check, by the time the comparison
-    takes, learns nothing of how many are left in this trial. Which draw goes where is new for every candidate.
+    takes, learns nothing of how many are left in this trial. Which draw goes where is new for every candidate, but a
+    trial's first call, which everybody knows to be checked, has draws of its own: whoever remembers them from an
+    earlier life meets none of them in a timed iteration.
     """
     case, secret = state.case, random.SystemRandom()
-    draws = secret.sample(state.checked, len(state.checked))
+    known = secret.sample(state.checked[: case.trials], case.trials)
+    hidden = secret.sample(state.checked[case.trials :], len(state.checked) - case.trials)
     positions = secret.sample(range(case.trials * case.iterations), case.trials * TIMED_CHECKS)
-    timed = dict(zip(positions, draws[case.trials :], strict=True))
+    timed = dict(zip(positions, hidden, strict=True))
     return [
         (
-            draws[trial],
+            first,
             {place % case.iterations: draw for place, draw in timed.items() if place // case.iterations == trial},
         )
-        for trial in range(case.trials)
+        for trial, first in enumerate(known)
     ]
-
-
-class TrialRun(NamedTuple):
-    """One trial as the oracle saw it: its checks, the wall times of its timed iterations, its guards."""
-
-    checks: tuple[CheckedCall, ...]
-    walls: tuple[int, ...]
-    guards_intact: bool
 
 
 def run_trial(
     state: WorkloadState, worker: Worker, first: CheckedDraw, secret: Mapping[int, CheckedDraw], watch: Stopwatch
-) -> TrialRun:
-    """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError."""
+) -> tuple[Trial, Recording | None]:
+    """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError.
+
+    Returns what the worker recorded of the timed iterations, if there were any and it could tell.
+    """
     case = state.case
     state.arena.arm()
-    walls: list[int] = []
     with watch.measure("check"):
         state.stage(first)
-        worker.call()
+        # Not recorded: a kernel that runs in this call alone does not run when timed (docs/verdict-rules.md).
+        worker.warm_up(1)
         checks = [state.compare(first, CORRECTNESS_CALL)]
+    walls: list[int] = []
+    recording: Recording | None = None
     if not failed(checks[0]):
         with watch.measure("time"):
             walls, timed_checks = timed_loop(state, worker, case.warmup, case.iterations, secret)
-        checks += timed_checks
-    return TrialRun(tuple(checks), tuple(walls), state.guards_intact())
+            checks += timed_checks
+            recording = _collect(worker, len(walls), needed=len(walls) == case.iterations)
+    whole = recording is not None and len(walls) == case.iterations
+    trial = Trial(
+        seed=state.seed,
+        family=case.input_recipe,
+        checks=tuple(checks),
+        guards_intact=state.guards_intact(),
+        timing=timing_of(recording, walls, case.warmup) if recording and whole else None,
+    )
+    return trial, recording
 
 
-def trials_of(state: WorkloadState, runs: Sequence[TrialRun], recording: Recording | None) -> tuple[Trial, ...]:
-    """The trials as evidence. Only whole ones have a timing, and none where the worker did not tell it."""
-    case = state.case
-    trials: list[Trial] = []
-    first = 0
-    for run in runs:
-        first += 1  # behind the correctness call
-        whole = recording is not None and len(run.walls) == case.iterations
-        trials.append(
-            Trial(
-                seed=state.seed,
-                family=case.input_recipe,
-                checks=run.checks,
-                guards_intact=run.guards_intact,
-                timing=timing_of(recording, first, run.walls, case.warmup) if recording and whole else None,
-            )
-        )
-        first += len(run.walls)
-    return tuple(trials)
+def _collect(worker: Worker, calls: int, *, needed: bool) -> Recording | None:
+    """What the worker recorded. Raises WorkerError where it is needed: after a failed check, that is the finding."""
+    try:
+        return worker.collect(calls)
+    except WorkerError:
+        if needed:
+            raise
+        return None
 
 
 def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
@@ -96,7 +94,7 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
         spares.settle()
         worker.load({"null": True})
         walls, _ = timed_loop(state, worker, NULL_WARMUP, NULL_ITERATIONS, {})
-        timing = timing_of(worker.collect(len(walls)), 0, walls, NULL_WARMUP)
+        timing = timing_of(worker.collect(len(walls)), walls, NULL_WARMUP)
     except WorkerError as error:
         raise InfrastructureError("sandbox_failed", f"an empty call failed in a sandbox: {error}") from error
     finally:
@@ -127,8 +125,8 @@ class _Attempt:
         self._baseline = baseline
         self._spares = spares
         self._watch = watch
-        self._runs: list[TrialRun] = []
-        self._recording: Recording | None = None
+        self._trials: list[Trial] = []
+        self._launches: dict[tuple[object, ...], KernelLaunch] = {}
         self._output_tail: str | None = None
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
@@ -139,10 +137,7 @@ class _Attempt:
             try:
                 with self._watch.measure("load"):
                     worker.load(job)
-                whole = self._run_trials(worker)
-                with self._watch.measure("time"):
-                    self._recording = worker.collect(sum(1 + len(run.walls) for run in self._runs))
-                if whole:
+                if self._run_trials(worker):
                     self._measure_drift(worker, baselines)
                 return self._evidence(worker)
             except WorkerError as error:
@@ -155,9 +150,11 @@ class _Attempt:
     def _run_trials(self, worker: Worker) -> bool:
         """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole."""
         for first, secret in choose_checks(self._state):
-            run = run_trial(self._state, worker, first, secret, self._watch)
-            self._runs.append(run)
-            if len(run.walls) < self._state.case.iterations:
+            trial, recording = run_trial(self._state, worker, first, secret, self._watch)
+            self._trials.append(trial)
+            for launch in launches_of(recording) if recording else ():
+                self._launches[launch.name, launch.grid, launch.block] = launch
+            if trial.timing is None:
                 return False
         return True
 
@@ -198,7 +195,9 @@ class _Attempt:
             message=str(error) if error else "",
             error_code=error.code if error else None,
             output_tail=worker.output_tail() if self._output_tail is None else self._output_tail,
-            trials=trials_of(self._state, self._runs, self._recording),
-            launches=launches_of(self._recording) if self._recording else (),
+            trials=tuple(self._trials),
+            launches=tuple(
+                sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
+            ),
             baseline=self._baseline,
         )

@@ -114,7 +114,7 @@ class InputSource:
         """A new sandbox has seen nothing: the same draws again, in another order.
 
         Checked draws are the same for every candidate, so the others are too: that a candidate met some inputs in an
-        earlier life tells it nothing of which calls are checked.
+        earlier life does not tell it which calls are checked (but see docs/limitations.md).
         """
         self._left = self._secret.sample(self._bag, len(self._bag))
 

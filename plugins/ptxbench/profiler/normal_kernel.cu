@@ -57,20 +57,20 @@ struct Stream {
   }
 };
 
-// Box-Muller. The radius takes the word's upper 23 bits, so that nothing is beyond 5.7; the angle takes the lower 16 and
-// the one above, which are among the radius's least. No masks and no conversions, only bytes put under the exponent of
-// 1: the limit here is issuing instructions and the special function unit, not memory.
+// Box-Muller. The radius takes the word's upper 23 bits, so that nothing is beyond 5.7; the angle takes the lower 16, the
+// lowest byte first, so that the seven bits that both take are the least of either. No masks and no conversions, only
+// bytes put under the exponent of 1: the limit here is issuing instructions and the special function unit, not memory.
 __device__ __forceinline__ float radius_of(u32 word) {
   const float uniform = 2.0f - __uint_as_float(word >> 9 | 0x3f800000u);  // (0, 1]
   float log2, radius;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(uniform));
-  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(radius) : "f"(-1.38629436f * log2));  // -2 ln 2
+  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(radius) : "f"(fabsf(1.38629436f * log2)));  // -2 ln 2; log2 may be off by one bit
   return radius;
 }
 
-// 1 + n / 2^23, of the word's lower 16 bits.
+// 1 + n / 2^23, n of the word's lower 16 bits with their bytes swapped.
 __device__ __forceinline__ float low_bits(u32 word) {
-  return __uint_as_float(__byte_perm(word, 0x3f800000u, 0x7610));
+  return __uint_as_float(__byte_perm(word, 0x3f800000u, 0x7601));
 }
 
 __device__ __forceinline__ float2 normal_pair_special(u32 word) {
@@ -90,7 +90,7 @@ __device__ __forceinline__ float2 normal_pair_polynomial(u32 word) {
   const float sine = t * (3.14158202f + square * (-5.16714279f + square * (2.54189896f + square * -0.55463603f)));
   const float cosine = 1.0f + square * (-4.93416689f + square * (4.04316545f + square * -1.22649351f));
   const float radius = radius_of(word);
-  return make_float2(__uint_as_float(__float_as_uint(radius * cosine) ^ (word << 15 & 0x80000000u)), radius * sine);
+  return make_float2(__uint_as_float(__float_as_uint(radius * cosine) ^ (word << 23 & 0x80000000u)), radius * sine);
 }
 
 struct alignas(16) Group {

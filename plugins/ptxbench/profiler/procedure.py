@@ -70,15 +70,14 @@ def timed_loop(
     return walls, checked
 
 
-def timing_of(recording: Recording, first: int, walls: Sequence[int], warmup: int) -> Timing:
-    """What the worker recorded from its call ``first`` on and the oracle's clock saw, iteration by iteration."""
-    calls = slice(first, first + len(walls))
+def timing_of(recording: Recording, walls: Sequence[int], warmup: int) -> Timing:
+    """What the worker recorded and the oracle's clock saw, iteration by iteration."""
     return Timing(
         warmup=warmup,
-        span_ns=recording.spans[calls],
+        span_ns=recording.spans,
         wall_ns=tuple(walls),
-        activities=recording.activities[calls],
-        stray=sum(recording.stray[calls]),
+        activities=recording.activities,
+        stray=recording.stray,
     )
 
 

@@ -90,7 +90,7 @@ class Baselines:
         worker = self.bind(state)
         try:
             walls, _ = timed_loop(state, worker, warmup, iterations, {})
-            return timing_of(worker.collect(len(walls)), 0, walls, warmup)
+            return timing_of(worker.collect(len(walls)), walls, warmup)
         except WorkerError as error:
             raise self._unavailable(state, "failed", error) from error
 

@@ -6,6 +6,7 @@ Whatever is wrong with a reply becomes a ``WorkerError``, which blames the candi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Annotated, Literal, NamedTuple
@@ -16,7 +17,7 @@ from ptxbench.profiler.sandbox import MAX_LAUNCHES, MAX_MESSAGE_CHARS, Ear
 from ptxbench.records import Record, RunStatus
 
 MAX_REPLY_BYTES = 4 << 20
-"""A collection of 64 kernels with long mangled names and 153 calls takes some 300 KiB."""
+"""A collection of 64 kernels with long mangled names and 50 iterations takes some 300 KiB."""
 MAX_SPAN_NS = 10**12
 """1000 s, far beyond every call's time limit; keeps the arithmetic on spans within floats."""
 _SHOWN_BYTES = 80
@@ -56,8 +57,8 @@ class Recording(Record):
     spans: tuple[Span, ...]
     """Ns from the first activity's start to the last one's end; 0 where the device did nothing."""
     activities: tuple[Count, ...]
-    stray: tuple[Count, ...]
-    """Activities behind each call that started outside every call."""
+    stray: Count
+    """Activities that started outside every call."""
     launches: Annotated[tuple[Launch, ...], Field(max_length=MAX_LAUNCHES)]
 
 
@@ -83,13 +84,15 @@ def recording_of(reply: bytes, calls: int) -> Recording:
     try:
         recording = Recording.model_validate_json(reply)
     except ValidationError as error:
+        with contextlib.suppress(ValidationError):
+            failure = _Failure.model_validate_json(reply)
+            raise WorkerError(RunStatus.RUNTIME_ERROR, failure.error, failure.code) from None
         raise _malformed(reply, RunStatus.RUNTIME_ERROR, "a recording of its calls", error) from None
-    if not len(recording.spans) == len(recording.activities) == len(recording.stray) == calls:
+    if not len(recording.spans) == len(recording.activities) == calls:
         raise WorkerError(
             RunStatus.RUNTIME_ERROR,
-            f"the process answered with something else than a recording of its calls: expected spans, activities and "
-            f"strays of {calls} calls, found {len(recording.spans)}, {len(recording.activities)} and "
-            f"{len(recording.stray)}",
+            f"the process answered with something else than a recording of its calls: expected spans and activities "
+            f"of {calls} calls, found {len(recording.spans)} and {len(recording.activities)}",
         )
     return recording
 

@@ -15,7 +15,6 @@ import argparse
 import bisect
 import ctypes
 import gc
-import itertools
 import json
 import math
 import os
@@ -43,11 +42,13 @@ SPIN_S = 0.02
 """Longer than staging, and than most kernels."""
 SPIN_PROCESSORS = 4
 # cupti_activity.h: CUPTI_ACTIVITY_KIND_MEMCPY, _MEMSET, _CONCURRENT_KERNEL and _MEMCPY2, and of their records what is
-# the same in all of them, then registers, grid, block, dynamic shared memory and name of a kernel's.
+# the same in all of them, then registers, grid, block, dynamic shared memory and name of a kernel's. cupti_result.h:
+# CUPTI_ERROR_MAX_LIMIT_REACHED ends a buffer.
 _KERNEL_KIND = 10
 _ACTIVITY_KINDS = (1, 2, _KERNEL_KIND, 22)
 _ACTIVITY = struct.Struct("<I12xQQ")
 _KERNEL = struct.Struct("<6xH44x6i4xi20xQ")
+_NO_MORE_RECORDS = 12
 _BUFFER_BYTES = 4 << 20
 _PR_SET_PDEATHSIG = 1
 _FILE_LIMIT_BYTES = 16 << 20
@@ -113,11 +114,14 @@ class Cupti:
 
         cupti.get_timestamp()  # loads the library
         with open("/proc/self/maps") as maps:
-            path = next(line.split()[-1] for line in maps if "libcupti.so" in line)
-        self._library = ctypes.CDLL(path)
+            paths = [line.split(maxsplit=5)[5].rstrip() for line in maps if "libcupti.so" in line]
+        if not paths:
+            raise RuntimeError("cupti-python has loaded no libcupti.so")
+        self._library = ctypes.CDLL(paths[0])
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._names: dict[int, str] = {}
         self._activities: list[tuple[int, int, tuple[Any, ...] | None]] = []
+        self._fault = ""
         requested = ctypes.CFUNCTYPE(None, *[ctypes.POINTER(ctypes.c_size_t)] * 3)(self._requested)
         completed = ctypes.CFUNCTYPE(None, *[ctypes.c_size_t] * 5)(self._completed)
         self._callbacks = requested, completed  # the library holds no reference
@@ -136,30 +140,48 @@ class Cupti:
         self._buffers[buffer[0]] = memory
 
     def _completed(self, context: int, stream: int, buffer: int, size: int, valid: int) -> None:
-        record = ctypes.c_void_p()
-        following = self._library.cuptiActivityGetNextRecord
-        while following(ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)) == 0:
-            self._activities.append(self._read(record.value or 0))
-        del self._buffers[buffer]
+        # What a callback raises is forgotten, so it is kept for whoever asks for the activities.
+        try:
+            record = ctypes.c_void_p()
+            following = self._library.cuptiActivityGetNextRecord
+            place = ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)
+            while (code := following(*place)) == 0:
+                self._activities.append(self._read(record.value or 0))
+            if code != _NO_MORE_RECORDS:
+                self._fault = f"CUPTI could not read a buffer to its end: error {code}"
+            del self._buffers[buffer]
+        except Exception as error:
+            self._fault = f"CUPTI's records could not be read: {type(error).__name__}: {error}"
 
     def _read(self, record: int) -> tuple[int, int, tuple[Any, ...] | None]:
         kind, start, end = _ACTIVITY.unpack(ctypes.string_at(record, _ACTIVITY.size))
+        if not 0 < start <= end:
+            raise ValueError(f"an activity of kind {kind} has the times {start} to {end}")
         if kind != _KERNEL_KIND:
             return start, end, None
         registers, *shape, smem, name = _KERNEL.unpack(ctypes.string_at(record, _KERNEL.size))
         if name not in self._names:
-            self._names[name] = ctypes.string_at(name).decode("utf-8", "replace")
+            self._names[name] = ctypes.string_at(name).decode("utf-8", "replace") if name else "(no name)"
         return start, end, (self._names[name], tuple(shape[:3]), tuple(shape[3:]), smem, registers)
 
     def now(self) -> int:
         """CUPTI's clock, in ns."""
         time_ns = ctypes.c_uint64()
-        self._library.cuptiGetTimestamp(ctypes.byref(time_ns))
+        self._call("cuptiGetTimestamp", ctypes.byref(time_ns))
         return time_ns.value
 
     def take(self) -> list[tuple[int, int, tuple[Any, ...] | None]]:
-        """Start, end (ns) and, of a kernel, its configuration: every finished activity since the last time."""
+        """Start, end (ns) and, of a kernel, its configuration: every finished activity since the last time.
+
+        Raises RuntimeError where some were lost: a span without them would be shorter than the truth.
+        """
         self._call("cuptiActivityFlushAll", 1)
+        dropped = ctypes.c_size_t()
+        self._call("cuptiActivityGetNumDroppedRecords", None, 0, ctypes.byref(dropped))
+        if dropped.value:
+            self._fault = f"CUPTI dropped {dropped.value} records"
+        if self._fault:
+            raise RuntimeError(self._fault)
         taken, self._activities = self._activities, []
         return taken
 
@@ -177,35 +199,33 @@ class Recorder:
         self._calls.append((begin, end, kept))
 
     def collect(self) -> dict[str, Any]:
-        """Per kept call since the last collection: span (ns), activities, and stray ones behind it; launches."""
+        """Per kept call since the last collection: span (ns) and activities; stray activities; launches."""
         activities = sorted(self._cupti.take(), key=lambda item: item[:2])
         calls, self._calls = self._calls, []
         begins = [begin - STRAY_SLACK_NS for begin, _, _ in calls]
-        places = list(itertools.accumulate(kept for _, _, kept in calls))
-        total = places[-1] if places else 0
-        first: list[int | None] = [None] * total
-        last, counts, stray = [0] * total, [0] * total, [0] * total
+        first: list[int | None] = [None] * len(calls)
+        last, counts, stray = [0] * len(calls), [0] * len(calls), 0
         launches: Counter[tuple[Any, ...]] = Counter()
         for start, end, kernel in activities:
             index = bisect.bisect_right(begins, start) - 1
-            place = max(0, places[index] - 1) if index >= 0 else 0
             if index < 0 or start > calls[index][1] + STRAY_SLACK_NS:
-                if total:
-                    stray[place] += 1
-            elif calls[index][2]:
-                begun = first[place]
-                first[place] = start if begun is None else begun
-                last[place] = max(last[place], end)
-                counts[place] += 1
-                if kernel is not None:
-                    launches[kernel] += 1
-        spans = [0 if begun is None else ended - begun for begun, ended in zip(first, last, strict=True)]
+                stray += 1
+                continue
+            begun = first[index]
+            first[index] = start if begun is None else begun
+            last[index] = max(last[index], end)
+            counts[index] += 1
+            if kernel is not None and calls[index][2]:
+                launches[kernel] += 1
+        kept = [index for index, (_, _, keep) in enumerate(calls) if keep]
+        begun_at = [(first[index], last[index]) for index in kept]
+        spans = [0 if begun is None else ended - begun for begun, ended in begun_at]
         # Every kernel once before any comes twice, so that many configurations of one cannot hide another.
         ordered = launches.most_common()
         commonest = {item[0][0]: item for item in reversed(ordered)}
         ordered.sort(key=lambda item: item is not commonest[item[0][0]])
-        shown = [[*kernel, count / max(1, total)] for kernel, count in ordered[:MAX_LAUNCHES]]
-        return {"spans": spans, "activities": counts, "stray": stray, "launches": shown}
+        shown = [[*kernel, count / max(1, len(kept))] for kernel, count in ordered[:MAX_LAUNCHES]]
+        return {"spans": spans, "activities": [counts[index] for index in kept], "stray": stray, "launches": shown}
 
 
 def check(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 - whatever CUDA returns
@@ -327,7 +347,10 @@ def serve_calls(
             operation = json.loads(message)["op"]
             if operation not in operations:
                 return bool(operation == "release")
-            channel.send_bytes(json.dumps(operations[operation]()).encode())
+            try:
+                channel.send_bytes(json.dumps(operations[operation]()).encode())
+            except RuntimeError as error:
+                channel.send_bytes(failure(error))
             continue
         try:
             if message == WARM_UP:
@@ -430,6 +453,8 @@ def main() -> None:
     except Exception as error:
         channel.send_bytes(failure(error))
         return
+    if recorder:
+        recorder.collect()  # loading is no work of a call
     channel.send_bytes(OK)
     serve_calls(channel, call, recorder, after=after, operations={"collect": recorder.collect} if recorder else {})
 

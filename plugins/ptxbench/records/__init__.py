@@ -37,6 +37,7 @@ from ptxbench.records.evidence import (
     Timing,
     ToolStatus,
     Trial,
+    tolerated_mismatches,
 )
 from ptxbench.records.turn import (
     EndReason,
@@ -93,4 +94,5 @@ __all__ = [
     "Usage",
     "Verdict",
     "prompt_sha256",
+    "tolerated_mismatches",
 ]

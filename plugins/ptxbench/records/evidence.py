@@ -132,6 +132,11 @@ with cuDNN's scale-relative error (2.6e-3, H200); taken for BF16 rounding. An it
 wrong nearly everywhere."""
 
 
+def tolerated_mismatches(iteration: int, elements: int) -> float:
+    """Elements of an output that a checked call may have beyond tolerance."""
+    return 0.0 if iteration == CORRECTNESS_CALL else TIMED_MISMATCH_SHARE * elements
+
+
 class CheckedCall(Record):
     """A call of the candidate whose outputs were compared in full."""
 
@@ -143,8 +148,7 @@ class CheckedCall(Record):
 
     def disagrees(self, output: OutputComparison) -> bool:
         """Whether one of its outputs is further from the reference than this kind of call may be."""
-        allowed = 0.0 if self.iteration == CORRECTNESS_CALL else TIMED_MISMATCH_SHARE * output.elements
-        return output.mismatched > allowed or output.nan > 0
+        return output.mismatched > tolerated_mismatches(self.iteration, output.elements) or output.nan > 0
 
 
 class Timing(Record):

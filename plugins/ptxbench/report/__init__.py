@@ -3,7 +3,7 @@
 from ptxbench.report.calls import Calls, calls_of, describe_calls
 from ptxbench.report.json_report import RunReport, build_report, write_report
 from ptxbench.report.junit import turn_properties
-from ptxbench.report.summary import Cell, CellKey, CellPlan, summarize
+from ptxbench.report.summary import Cell, CellKey, CellPlan, plans_of, summarize
 from ptxbench.report.terminal import render
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "build_report",
     "calls_of",
     "describe_calls",
+    "plans_of",
     "render",
     "summarize",
     "turn_properties",

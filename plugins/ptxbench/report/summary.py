@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from ptxbench.errors import InputError
-from ptxbench.records import Evidence, Outcome, Record, Safe, Target, TrajectoryEnd, TurnRecord, Verdict
+from ptxbench.records import Evidence, Outcome, Record, Safe, Target, TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.report.calls import Calls, calls_of
 from ptxbench.verdict import Rule
 from ptxbench.verdict.metrics import (
@@ -177,6 +177,20 @@ def summarize(
         plan = plan._replace(trajectories=max(plan.trajectories, trajectories))
         cells.append(_cell(cell, rows, plan, ended[cell]))
     return tuple(sorted(cells, key=lambda cell: (cell.model, cell.arch, cell.case)))
+
+
+def plans_of(keys: Iterable[TurnKey]) -> dict[CellKey, CellPlan]:
+    """Return what these turns were meant to be, cell by cell, whether or not they happened.
+
+    The last turn of each trajectory is enough.
+    """
+    trajectories: dict[CellKey, set[str]] = {}
+    turns: dict[CellKey, int] = {}
+    for key in keys:
+        cell = CellKey(key.model, key.case, key.arch)
+        trajectories.setdefault(cell, set()).add(key.trajectory_id)
+        turns[cell] = max(turns.get(cell, 0), key.turn + 1)
+    return {cell: CellPlan(len(ids), turns[cell]) for cell, ids in trajectories.items()}
 
 
 def unique_records(records: Iterable[TurnRecord]) -> list[TurnRecord]:

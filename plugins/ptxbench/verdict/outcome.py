@@ -45,7 +45,7 @@ class _Check(NamedTuple):
             call = "correctness call"
         else:
             call = f"timed-loop call {self.call.iteration}"
-        return f"trial {self.number} (family {quote(self.trial.family)}, seed {self.trial.seed}), {call}"
+        return f"trial {self.number} (family {quote(self.trial.family)}), {call}"
 
 
 def decide_build(build: Build) -> Decision | None:

@@ -334,6 +334,35 @@ def test_a_reply_that_is_no_longer_wanted_is_kept_as_unused(store):
     assert [entry.exchange.reply.text for entry in store.pending_replies()] == ["first"]
 
 
+def test_what_a_kill_while_storing_leaves_behind_is_not_taken_for_unfinished(store):
+    """The turn is written first; the process dies before it removes what was only of the unfinished turn."""
+    store.save_fault(faulty())
+    store.save_reply(pending())
+    left = {path: path.read_bytes() for path in (store.fault_path(record().key), store.reply_path(record().key))}
+    store.save(record(), CANDIDATE)
+    store.save_end(end(0, "budget"))
+    for path, content in left.items():
+        path.write_bytes(content)
+    # Whoever counts what was spent does so before any turn is loaded.
+    assert list(store.pending_replies()) == []
+    assert list(store.faults()) == []
+    assert store.load(record().key) == (record(), CANDIDATE)
+    assert not [path for path in left if path.exists()]
+    assert list(store.ends()) == []
+
+
+def test_of_a_fault_and_an_end_of_its_turn_the_later_one_holds(store):
+    for turn in (1, 2, 3):
+        store.save_fault(faulty(turn))
+    store.save_end(end(2))
+    assert [fault.key.turn for fault in store.faults()] == [1]
+    assert list(store.ends()) == [end(2)]
+    store.save_fault(faulty(1))
+    assert list(store.ends()) == [end(2)]
+    store.save_fault(faulty(2))
+    assert list(store.ends()) == []
+
+
 @pytest.mark.parametrize("damage", ["", "{", "another turn"])
 def test_a_damaged_reply_is_none(store, damage):
     store.save_reply(pending(0))

@@ -31,7 +31,7 @@ while True:
         hear()
         say(b"o")
     elif json.loads(message)["op"] == "collect":
-        answer = {"spans": [1000] * calls, "activities": [1] * calls, "stray": [0] * calls, "launches": []}
+        answer = {"spans": [1000] * calls, "activities": [1] * calls, "stray": 0, "launches": []}
         say(json.dumps(answer).encode())
         calls = 0
     else:

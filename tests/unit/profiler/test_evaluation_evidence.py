@@ -1,4 +1,4 @@
-"""What an evaluation's evidence holds, with a process that speaks the sandbox's channel and a state without a device."""
+"""What an evaluation leaves as evidence: a real recorder and loop, without CUDA, and a state without a device."""
 
 from __future__ import annotations
 

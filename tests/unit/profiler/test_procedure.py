@@ -13,18 +13,17 @@ from tests.unit.factories import make_call, make_comparison
 
 
 def recording(spans: list[int], **changes: Any) -> Recording:
-    answer = {"spans": spans, "activities": [1] * len(spans), "stray": [0] * len(spans), "launches": [], **changes}
+    answer = {"spans": spans, "activities": [1] * len(spans), "stray": 0, "launches": [], **changes}
     return recording_of(json.dumps(answer).encode(), len(spans))
 
 
 def test_timing_pairs_both_clocks() -> None:
-    told = recording([9, 7, 8, 0, 9], activities=[9, 1, 2, 0, 9], stray=[9, 1, 0, 2, 9])
-    timing = timing_of(told, 1, [17, 18, 19], warmup=10)
+    timing = timing_of(recording([7, 8, 0], activities=[1, 2, 0], stray=3), [17, 18, 19], warmup=10)
     assert timing == Timing(warmup=10, span_ns=(7, 8, 0), wall_ns=(17, 18, 19), activities=(1, 2, 0), stray=3)
 
 
 def test_timing_without_iterations() -> None:
-    assert timing_of(recording([]), 0, [], warmup=0).span_ns == ()
+    assert timing_of(recording([]), [], warmup=0).span_ns == ()
 
 
 def test_launches_are_sorted_and_rounded() -> None:

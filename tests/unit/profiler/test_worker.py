@@ -165,9 +165,9 @@ def test_garbage_in_place_of_a_recording(start: Start) -> None:
     forged = [
         *GARBAGE,
         "o",
-        json.dumps({"spans": [1], "activities": [1], "stray": [0], "launches": []}),
-        json.dumps({"spans": [1, -1], "activities": [1, 1], "stray": [0, 0], "launches": []}),
-        json.dumps({"spans": [1, 1], "activities": [1, 1], "stray": [0, 0], "launches": [["gemm"]]}),
+        json.dumps({"spans": [1], "activities": [1], "stray": 0, "launches": []}),
+        json.dumps({"spans": [1, -1], "activities": [1, 1], "stray": 0, "launches": []}),
+        json.dumps({"spans": [1, 1], "activities": [1, 1], "stray": 0, "launches": [["gemm"]]}),
     ]
     worker = loaded(start(f"{SERVING}for text in {forged!r}: hear(); say(text.encode('utf-8', 'surrogateescape'))\n"))
     for _ in forged:

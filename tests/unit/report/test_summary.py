@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxbench.errors import InputError
-from ptxbench.records import InfrastructureFault, TurnRecord
-from ptxbench.report import CellKey, CellPlan, summarize
+from ptxbench.records import InfrastructureFault, TurnKey, TurnRecord
+from ptxbench.report import CellKey, CellPlan, plans_of, summarize
 from ptxbench.report.summary import AtLimit, BaselineUse, limits_of
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from tests.unit.factories import (
@@ -192,3 +192,13 @@ def test_order_does_not_matter_and_counts_add_up(records: list[TurnRecord], rand
             rates = [at.correct, at.target, *(rate for fast in at.fast_p for rate in (fast.any, fast.inst))]
             assert all(0 <= rate.hits + rate.unknown <= rate.turns for rate in rates)
             assert all(0 <= rate.value <= rate.value_of_needed <= 1 for rate in rates)
+
+
+def test_each_cell_has_its_own_plan():
+    def key(model: str, trajectory: int, turn: int, variant: int = 0) -> TurnKey:
+        return TurnKey(model=model, case="c", arch="h100", variant=variant, trajectory=trajectory, turn=turn)
+
+    keys = [key("a", trajectory, turn) for trajectory in range(2) for turn in range(3)]
+    keys += [key("a", 0, 0, variant=1), key("b", 0, 0)]
+    assert plans_of(keys) == {CellKey("a", "c", "h100"): CellPlan(3, 3), CellKey("b", "c", "h100"): CellPlan(1, 1)}
+    assert plans_of([]) == {}

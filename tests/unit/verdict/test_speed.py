@@ -65,10 +65,15 @@ def test_time_that_the_span_does_not_hold_is_charged() -> None:
 
 
 def test_what_the_library_itself_costs_the_clock_is_not_held_against_a_candidate() -> None:
-    baseline = make_baseline(excess_ns=2 * CLOCK_SLACK_NS)
-    within, beyond = (make_timing(excess_ns=2 * CLOCK_SLACK_NS + more) for more in (0, 1))
+    baseline = make_baseline(excess_ns=150_000, span_ns=(4_000_000,) * 150)
+    within, beyond = (make_timing(4_000_000, excess_ns=150_000 + more) for more in (0, 1))
     assert timed(within, within, within, baseline=baseline).latency_source == "cupti"
     assert timed(beyond, beyond, beyond, baseline=baseline).latency_source == "oracle_clock"
+
+
+def test_a_disturbed_measurement_of_the_library_does_not_open_the_door() -> None:
+    timing = make_timing(excess_ns=CLOCK_SLACK_NS + 1)
+    assert timed(timing, timing, timing, baseline=make_baseline(excess_ns=10**9)).latency_source == "oracle_clock"
 
 
 def test_a_quick_library_does_not_narrow_the_slack() -> None:
