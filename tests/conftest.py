@@ -43,8 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build cache of this test session, so that what one test built another finds."""
-    return tmp_path_factory.mktemp("build-cache")
+    """A build cache of this test session, all its workers included, so that what one test built another finds."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "build-cache"
 
 
 @pytest.fixture

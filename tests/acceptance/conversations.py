@@ -39,12 +39,13 @@ OUTCOMES = {
 """Fixture kernel of each turn (none: an answer without code) and what must become of it."""
 SCREENED = f"#include <cublas_v2.h>\n{SOURCE}"
 REFUSED = """\
-#include <tvm/ffi/tvm_ffi.h>
 __global__ void small(float* out) {{ out[0] = undeclared_{number}; }}
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {{}}
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, small);
 """
-"""A kernel that the compiler refuses, numbered to be one of its own."""
+"""A kernel that the compiler refuses, numbered to be one of its own.
+
+It includes nothing: a source that does is tried with the light and then with the full headers, in five times the time.
+"""
 
 
 def answer(name: str, **changes: Any) -> Answer:
@@ -99,6 +100,8 @@ class Conversations:
         self.checkout = checkout
         self.path = checkout.path
         monkeypatch.setenv(KEY_VARIABLE, KEY)
+        # Other packages' plugins are half of what it takes to start a session.
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.delenv(proxy, raising=False)
             monkeypatch.delenv(proxy.lower(), raising=False)
@@ -112,13 +115,14 @@ class Conversations:
         file.write_text("models:\n" + "".join(entry.text() for entry in entries))
         models = [f"--model={entry.name}" for entry in entries]
         return [
-            *("-p", "no:cacheprovider", "--profiler=replay", "-m", "h100 and gemm", "-k", check, f"--turns={turns}"),
-            *(f"--models-file={file}", *models, f"--run={run}", f"--ptx-json={run}.json", "-rs"),
+            *("-p", "no:cacheprovider", "-p", "xdist", "--profiler=replay", "-m", "h100 and gemm", "-k", check),
+            *(f"--models-file={file}", *models, f"--turns={turns}", f"--run={run}", f"--ptx-json={run}.json", "-rs"),
         ]
 
-    def run(self, *entries: Entry, more: Iterable[str] = (), **options: Any) -> pytest.RunResult:
-        """A whole session."""
-        return self.checkout.runpytest_subprocess(*self.arguments(*entries, **options), *more)
+    def run(self, *entries: Entry, more: Iterable[str] = (), apart: bool = False, **options: Any) -> pytest.RunResult:
+        """A whole session, in this process unless it is to be ``apart``: starting one is most of what it takes."""
+        run = self.checkout.runpytest_subprocess if apart else self.checkout.runpytest_inprocess
+        return run(*self.arguments(*entries, **options), *more)
 
     def store(self, run: str = "talk") -> RunStore:
         """A run folder."""

@@ -73,7 +73,7 @@ class Spy:
         return result
 
     def pytest_collection_finish(self, session):
-        loaded = [name for name in ("torch", "litellm", "cuda", "cupti", "tvm_ffi") if name in sys.modules]
+        loaded = [name for name in ("torch", "litellm", "openai", "httpx", "cuda", "cupti") if name in sys.modules]
         with open("spy.json", "w") as file:
             json.dump({"items": len(session.items), "loaded": loaded, "plugin_s": self.plugin_s}, file)
 

@@ -37,7 +37,7 @@ def test_eight_turns_with_every_outcome_and_their_replay_without_a_key(
 ) -> None:
     steps = [answer(name, cached_tokens=200, reasoning_tokens=10) for name in OUTCOMES]
     with LlmServer(by_turn(steps)) as server:
-        result = talk.run(Entry(server), more=["--junitxml=talk.xml"])
+        result = talk.run(Entry(server), more=["--junitxml=talk.xml"], apart=True)
     result.assert_outcomes(passed=1, failed=7, deselected=232)
     assert talk.outcomes() == list(OUTCOMES.values())
     result.stdout.fnmatch_lines(
@@ -62,7 +62,7 @@ def test_eight_turns_with_every_outcome_and_their_replay_without_a_key(
     moved = talk.path / "elsewhere" / "talk"
     moved.parent.mkdir()
     (talk.path / "generated" / "talk").rename(moved)
-    again = talk.checkout.runpytest_subprocess(
+    again = talk.checkout.runpytest_inprocess(
         *("-p", "no:cacheprovider", "--profiler=replay", "-m", "h100 and gemm", "-k", "test_correct"),
         *("--model=replay:elsewhere/talk", "--run=again", "--ptx-json=again.json"),
     )
@@ -152,7 +152,8 @@ def test_two_models_in_one_run(talk: Conversations) -> None:
 
 def test_workers_share_the_models(talk: Conversations) -> None:
     with LlmServer(by_turn([refused(0), refused(1)])) as server:
-        result = talk.run(Entry(server), turns=2, more=["-n", "2", "--trajectories=2", "--junitxml=talk.xml"])
+        more = ["-n", "2", "--trajectories=2", "--junitxml=talk.xml"]
+        result = talk.run(Entry(server), turns=2, more=more, apart=True)
         assert len(server.seen) == 4
         result.assert_outcomes(failed=4)
         alone = talk.run(Entry(server), turns=2, more=["--trajectories=2"], run="alone")
@@ -167,7 +168,7 @@ def test_a_missing_key_is_one_usage_error(
 ) -> None:
     monkeypatch.delenv(KEY_VARIABLE)
     with LlmServer([]) as server:
-        result = talk.run(Entry(server), more=workers)
+        result = talk.run(Entry(server), more=workers, apart=bool(workers))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(
         [f"ERROR: model scripted: expected its API key in the environment variable {KEY_VARIABLE}*"]
@@ -179,7 +180,7 @@ def test_a_missing_key_is_one_usage_error(
 
 def test_collecting_needs_no_key(talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE)
-    result = talk.checkout.runpytest_subprocess("--collect-only", "-q", "--model=claude", "-m", "h100 and gemm")
+    result = talk.checkout.runpytest_inprocess("--collect-only", "-q", "--model=claude", "-m", "h100 and gemm")
     assert result.ret == 0
     result.stdout.fnmatch_lines([f"*test_correct*claude-{CASE}-h100-v0-t0-turn7*"])
 
@@ -187,10 +188,10 @@ def test_collecting_needs_no_key(talk: Conversations, monkeypatch: pytest.Monkey
 def test_the_environment_may_name_the_models_file(talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
     (talk.path / "mine.yaml").write_text("models:\n  mine: {provider: exchange, folder: mail}\n")
     monkeypatch.setenv("PTXBENCH_MODELS", str(talk.path / "mine.yaml"))
-    result = talk.checkout.runpytest_subprocess("--collect-only", "-q", "--model=mine", "-m", "h100 and gemm")
+    result = talk.checkout.runpytest_inprocess("--collect-only", "-q", "--model=mine", "-m", "h100 and gemm")
     result.stdout.fnmatch_lines([f"*test_correct*mine-{CASE}-h100-v0-t0-turn0*"])
     monkeypatch.setenv("PTXBENCH_MODELS", str(talk.path / "absent.yaml"))
-    result = talk.checkout.runpytest_subprocess("--collect-only", "-q", "--model=mine")
+    result = talk.checkout.runpytest_inprocess("--collect-only", "-q", "--model=mine")
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*absent.yaml*"])
 
@@ -209,7 +210,8 @@ def test_less_knowledge_is_a_shorter_prompt(talk: Conversations) -> None:
 
 
 def test_a_turn_without_evidence_waits_for_a_device(talk: Conversations) -> None:
-    with LlmServer(kernel(f"// an edit\n{SOURCE}")) as server:
+    # Made up for other tests, whose checkouts have evidence of it.
+    with LlmServer(kernel(SOURCE)) as server:
         result = talk.run(Entry(server), turns=3)
     assert len(server.seen) == 1
     result.assert_outcomes(skipped=3, deselected=87)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from ptxbench.agent.rejudging import rejudge
 from tests.acceptance.conversations import (
     CASE,
     KEY_VARIABLE,
@@ -100,7 +101,7 @@ def test_a_reply_that_came_before_the_kill_is_not_paid_twice(talk: Conversations
                 os.killpg(process.pid, signal.SIGKILL)
         finally:
             os.environ["PATH"] = path
-        talk.checkout.runpytest_subprocess(*arguments).assert_outcomes(failed=1, deselected=29)
+        talk.checkout.runpytest_inprocess(*arguments).assert_outcomes(failed=1, deselected=29)
     assert len(server.seen) == 1
     assert not reply.exists()
     assert talk.outcomes() == ["compile_error"]
@@ -157,6 +158,8 @@ def test_a_budget_is_of_all_sessions_together_and_leaves_a_partial_report(talk: 
                 ]
             )
         assert talk.judged_again() == table(again)
+        # Named twice, the run is still one.
+        assert len(rejudge(talk.path, ["talk", "generated/talk"]).ends) == 2
         cell = talk.report()["cells"][0]
         assert (cell["unasked"], cell["limits"][-1]["correct"]["turns"]) == (5, 4)
         talk.run(Entry(server), turns=3, more=[*more, "--budget-usd=0.020"])
@@ -173,7 +176,7 @@ def test_workers_have_equal_shares_of_what_is_left(talk: Conversations) -> None:
         assert len(server.seen) == 2
         # Left: 4,400 of 6,600 tokens, two calls for each worker, of its three or two trajectories.
         more = ["--trajectories=5", "--concurrency=1", "-n", "2", "--budget-tokens=6600"]
-        result = talk.run(Entry(server), turns=2, more=more)
+        result = talk.run(Entry(server), turns=2, more=more, apart=True)
         assert len(server.seen) == 6
     outcomes = result.parseoutcomes()
     assert (outcomes["failed"], outcomes["skipped"]) == (6, 4)
@@ -197,7 +200,7 @@ def test_a_dry_run_says_what_would_run_and_does_nothing(
     monkeypatch.setenv("PATH", "/nonexistent")
     with LlmServer([]) as server:
         more = ("--dry-run", "--variants=all", "--trajectories=4", "--model=reference", *workers)
-        result = talk.run(Entry(server), more=more)
+        result = talk.run(Entry(server), more=more, apart=bool(workers))
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [

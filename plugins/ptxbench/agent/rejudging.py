@@ -95,7 +95,8 @@ def _add_run(found: Rejudgement, store: RunStore, cases: _Cases) -> None:
     found.damaged.extend(entry for entry in entries if isinstance(entry, DamagedTurn))
     found.excluded.extend(faults)
     found.ends.extend(ends)
-    found.last_turns.extend(_last_turns(store, [entry.key for entry in (*records, *faults, *ends)]))
+    keys = [*(record.key for record in (*records, *faults)), *(end.key for end in ends)]
+    found.last_turns.extend(_last_turns(store, keys))
 
 
 def _last_turns(store: RunStore, keys: Iterable[TurnKey]) -> list[TurnKey]:
