@@ -9,7 +9,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.models.client import CANCELLED, CONTEXT_EXHAUSTED, LASTING, TRANSIENT, ModelClient, ModelError, Request
+from ptxbench.models.client import (
+    CANCELLED,
+    CONTEXT_EXHAUSTED,
+    LASTING,
+    REFUSED,
+    TRANSIENT,
+    ModelClient,
+    ModelError,
+    Request,
+)
 from ptxbench.records import FailedAttempt, Reply
 
 ATTEMPTS = 8
@@ -66,6 +75,7 @@ class Asker:
         self._lock = threading.Lock()
         self._crowded_until = 0.0
         self._lasting: ModelError | None = None
+        self._answered = False
 
     def ask(self, request: Request) -> Answer:
         """The model's reply.
@@ -78,7 +88,9 @@ class Asker:
         while True:
             self._wait_for_room()
             try:
-                return Answer(self._client.complete(request), tuple(failed))
+                reply = self._client.complete(request)
+                self._answered = True
+                return Answer(reply, tuple(failed))
             except ModelError as error:
                 if error.kind == CONTEXT_EXHAUSTED:
                     raise ContextExhaustedError(str(error), tuple(failed)) from error
@@ -92,10 +104,13 @@ class Asker:
         """Seconds to wait before the next attempt. Raises InfrastructureError where there is none."""
         if error.kind == CANCELLED or self._stopped():
             raise self._fault(CANCELLED, "the call was cancelled") from error
-        if error.kind in LASTING:
+        if error.kind in LASTING or (error.kind in REFUSED and not self._answered):
+            # Before the first answer a refused request is a wrong setting; later it is something of this conversation.
             with self._lock:
                 self._lasting = self._lasting or error
             raise self._lasting_fault(error) from error
+        if error.kind in REFUSED:
+            raise self._fault(error.kind, str(error)) from error
         assert error.kind in TRANSIENT, error.kind
         if len(failed) + 1 >= ATTEMPTS:
             raise self._fault(error.kind, f"{ATTEMPTS} attempts failed, the last one: {error}") from error
@@ -106,6 +121,8 @@ class Asker:
         waited = sum(attempt.waited_s for attempt in failed)
         if waited + pause > LONGEST_WAIT_S:
             message = f"{error}; waited {waited:.0f} s for it already, and the next attempt would be {pause:.0f} s away"
+            if error.kind in CROWDED:
+                self._announce(pause)
             raise self._fault(error.kind, message) from error
         return pause
 
@@ -126,8 +143,12 @@ class Asker:
                 if self._lasting is not None:
                     raise self._lasting_fault(self._lasting)
                 until = self._crowded_until
-            if self._clock() >= until:
+            left = until - self._clock()
+            if left <= 0:
                 return
+            if left > LONGEST_WAIT_S:
+                message = f"the provider asked to come back in {left:.0f} s; resume the run then"
+                raise self._fault("rate_limited", message)
             self._wait_until(until)
 
     def _wait_until(self, moment: float) -> None:

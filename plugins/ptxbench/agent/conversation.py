@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ from ptxbench.agent.budget import ASKED, Budget, spent_on
 from ptxbench.agent.dialogue import Dialogue, said
 from ptxbench.agent.extraction import extract
 from ptxbench.agent.feedback import feedback
+from ptxbench.agent.feedback.places import has_places
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.prompt import first_messages, identity
 from ptxbench.models import End, PastTurn, Proposal
@@ -137,7 +138,8 @@ class ConversingModel:
             return Dialogue((), self.first_prompt(case, variant))
         last = history[-1]
         opening = self.first_prompt(case, variant) if last.record.exchange is None else ()
-        with connection.toolchain() as toolchain:
+        # It takes a compile slot, which others may need.
+        with connection.toolchain() if has_places(last) else nullcontext(None) as toolchain:
             text = feedback(case, last, turns_left=self._turns - turn, toolchain=toolchain)
         return Dialogue(said(last, history, opening), (Message(role="user", content=text),))
 

@@ -83,7 +83,9 @@ class Engine:
         try:
             self._runner.run(plan, self._resolve)
         except BaseException as error:
-            for turn in range(plan.turns):
+            left = [turn for turn in range(plan.turns) if not self._turns[str(plan.key(turn))].done()]
+            self._runner.keep_faults(plan, left, error)
+            for turn in left:
                 self._resolve(plan.key(turn), error)
 
     def _resolve(self, key: TurnKey, resolution: Resolution) -> None:

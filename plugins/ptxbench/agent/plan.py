@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ptxbench.models import Model
 from ptxbench.records import TurnKey
@@ -47,3 +47,5 @@ class Skipped(NamedTuple):
     """A turn that never happens, and why. Not a failure of anything."""
 
     reason: str
+    passing: Literal["unmeasured", "stopped"] | None = None
+    """Set where the reason is one of this session's and not of the model's."""

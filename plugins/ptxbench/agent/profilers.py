@@ -43,7 +43,8 @@ class Profilers:
         wanted = ".".join(str(part) for part in case.arch.compute_capability)
         return Skipped(
             f"wrong GPU for {case.arch.name}: expected compute capability {wanted}, found {device.name} with {found}; "
-            "select its architecture with -m, or use --profiler replay"
+            "select its architecture with -m, or use --profiler replay",
+            "unmeasured",
         )
 
     def measures(self, case: Case) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -71,7 +71,7 @@ class TrajectoryRunner:
             for turn in range(plan.turns):
                 key = plan.key(turn)
                 if rest is None and self._stopped():
-                    rest = Skipped("the run was stopped before this turn")
+                    rest = self._kept(key, Skipped("the run was stopped before this turn", "stopped"))
                 if rest is not None:
                     if isinstance(rest, InfrastructureError):
                         self._keep_fault(plan, turn, rest)
@@ -84,11 +84,13 @@ class TrajectoryRunner:
                     resolve(key, rest if rest is not None else error)
                     continue
                 if isinstance(outcome, Skipped):
-                    resolve(key, outcome)
+                    resolve(key, self._kept(key, outcome))
                     rest = outcome
                 else:
                     history.append(outcome)
                     rest = self._end_at_target(outcome.record) or _unheard(outcome.record)
+                    if rest is not None:
+                        self._kept(plan.key(turn + 1), rest)
                     resolve(key, outcome.record)
 
     def save_again(self) -> None:
@@ -126,6 +128,19 @@ class TrajectoryRunner:
             self._unsaved.append((record, proposal.candidate))
             raise
         return _past(record, proposal.candidate)
+
+    def keep_faults(self, plan: TrajectoryPlan, turns: Iterable[int], error: BaseException) -> None:
+        """Leave turns out of N that an error nobody foresaw kept from happening."""
+        fault = InfrastructureError("internal_error", f"{type(error).__name__}: {error}")
+        for turn in turns:
+            self._keep_fault(plan, turn, fault)
+
+    def _kept(self, key: TurnKey, skipped: Skipped) -> Skipped:
+        """Say on disk that the trajectory pauses here, so that the report leaves the rest of its turns out of N."""
+        if skipped.passing is not None:
+            with suppress(InfrastructureError):
+                self._store.save_end(TrajectoryEnd(key=key, reason=skipped.passing, message=skipped.reason))
+        return skipped
 
     def _end(self, key: TurnKey, end: End) -> Skipped:
         """The model ended the trajectory before this turn."""
@@ -178,7 +193,7 @@ class TrajectoryRunner:
         """What the fault means for the rest of the trajectory; None lets it go on."""
         if self._stopped():
             # Ctrl-C reaches tools and sandboxes too; what they report then is not a fault of the machinery.
-            return Skipped("the run was stopped during this turn")
+            return self._kept(plan.key(turn), Skipped("the run was stopped during this turn", "stopped"))
         self._keep_fault(plan, turn, error)
         return error if error.kind in LASTING_FAULTS else None
 
@@ -202,7 +217,8 @@ def _unheard(record: TurnRecord) -> Skipped | None:
         return None
     return Skipped(
         f"turn {record.key.turn} was not measured, so there is no feedback that the model could go on with; "
-        "continue the run on a machine with the case's GPU"
+        "continue the run on a machine with the case's GPU",
+        "unmeasured",
     )
 
 

@@ -37,11 +37,11 @@ class ModelClient(Protocol):
 class ModelError(Exception):
     """A call brought no answer. ``str()`` is for the user and holds no credential.
 
-    ``kind`` is one of TRANSIENT, LASTING or ``context_exhausted`` or ``cancelled``.
+    ``kind`` is one of TRANSIENT, LASTING or REFUSED, or ``context_exhausted`` or ``cancelled``.
     """
 
     def __init__(self, kind: str, message: str, retry_after_s: float | None = None) -> None:
-        assert kind in TRANSIENT | LASTING | {CONTEXT_EXHAUSTED, CANCELLED}, kind
+        assert kind in TRANSIENT | LASTING | REFUSED | {CONTEXT_EXHAUSTED, CANCELLED}, kind
         super().__init__(message)
         self.kind = kind
         self.retry_after_s = retry_after_s
@@ -51,8 +51,11 @@ class ModelError(Exception):
 TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "connection", "timeout", "malformed_response"})
 """Worth another attempt after a pause. A stream that broke off is ``connection``."""
 
-LASTING = frozenset({"authentication", "not_found", "bad_request", "quota", "unavailable"})
+LASTING = frozenset({"authentication", "not_found", "quota", "unavailable"})
 """Another attempt would fail the same way: the user has to mend something first."""
+
+REFUSED = frozenset({"bad_request"})
+"""This request would fail the same way again; another conversation's may not."""
 
 CONTEXT_EXHAUSTED = "context_exhausted"
 """The conversation no longer fits the model. The trajectory ends here, which is nobody's fault."""

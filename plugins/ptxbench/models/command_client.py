@@ -116,9 +116,13 @@ class CommandClient:
     def _reply(self, folder: Path, text: str, source: str | None, code: int | None, latency_s: float) -> Reply:
         ended: Literal["stop", "output_limit", "unknown"] = "stop" if code == 0 else "unknown"
         stated = _stated(folder)
-        return stated.reply(prices=self._entry.prices, model=self._entry.name, latency_s=latency_s).model_copy(
+        reply = stated.reply(prices=self._entry.prices, model=self._entry.name, latency_s=latency_s)
+        return reply.model_copy(
             update={
                 "text": self._scrub(stated.text) or text,
+                "reasoning": self._scrub(reply.reasoning),
+                "model": self._scrub(reply.model),
+                "response_id": self._scrub(reply.response_id),
                 "source": source,
                 "ended": "output_limit" if code is None else ended,
                 "finish_reason": "time limit" if code is None else f"exit code {code}",
@@ -177,6 +181,8 @@ def _kernel(folder: Path, before: str | None) -> tuple[str | None, str]:
         return None, ""
     except UnicodeDecodeError:
         return None, " (kernel.cu is not UTF-8 text)"
+    except OSError as error:
+        return None, f" (kernel.cu cannot be read: {error.strerror})"
     return (None, "") if source == before or not source.strip() else (source, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import time
@@ -31,6 +32,8 @@ POLL_S = 1.0
 SETTLED_S = 2.0
 """A reply that somebody writes in place counts as whole once it has not changed for so long."""
 _LOOK_S = 0.1
+_PASSING_ERRORS = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
+"""What a network file system says when its server is away for a moment."""
 MAX_REPLY_BYTES = 64 << 20
 
 _INSTRUCTIONS = """\
@@ -74,7 +77,7 @@ class ExchangeClient:
             found = self._wait(inbox, request, started)
         except OSError as error:
             place = f"{self._entry.name}: expected a folder that can be read and written, found: {error}"
-            raise ModelError("unavailable", place) from None
+            raise ModelError("connection" if error.errno in _PASSING_ERRORS else "unavailable", place) from None
         if found.finish_reason == CONTEXT_EXHAUSTED:
             raise ModelError(CONTEXT_EXHAUSTED, f"{self._entry.name}: {found.text or 'said by the reply'}")
         return found.reply(prices=self._entry.prices, model=self._entry.name, latency_s=time.monotonic() - started)
@@ -157,10 +160,12 @@ class _Inbox:
             if state is None:
                 continue
             settled = time.monotonic() - state.since >= SETTLED_S
-            content = path.read_bytes() if path is self._json or settled else b""
             problem = ""
             try:
+                content = path.read_bytes() if path is self._json or settled else b""
                 found = self._read_json(content) if path is self._json else self._read_plain(path, content)
+            except FileNotFoundError:
+                continue  # taken away again; whoever did it will bring another
             except ValueError as error:
                 found, problem = None, str(error)
             if found is not None:

@@ -19,11 +19,12 @@ _TOO_LONG = re.compile(
     "|".join(
         (
             r"context_length_exceeded",  # OpenAI's code, also of DeepSeek, Groq, xAI
-            r"maximum context length",  # OpenAI, vLLM, DeepSeek, OpenRouter; with 'model's' SGLang
+            r"maximum context (length|size)",  # OpenAI, vLLM, DeepSeek, OpenRouter; with 'model's' SGLang
             r"exceeds the context window",  # OpenAI, newer
             r"(longer|larger|greater) than the (model's|maximum) (context|model) length",  # SGLang, vLLM
             r"maximum model length",  # vLLM
             r"prompt is too long",  # Anthropic
+            r"input tokens exceed",  # OpenAI's Responses, gateways
             r"exceeds? context limit",  # Anthropic, input and output together
             r"exceeds the maximum number of tokens allowed",  # Gemini
             r"input is too long for requested model",  # Bedrock
@@ -61,6 +62,7 @@ _BY_STATUS = {
     403: "authentication",
     404: "not_found",
     408: "timeout",
+    413: CONTEXT_EXHAUSTED,
     409: "server_error",
     410: "not_found",
     425: "overloaded",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import End, PastTurn, Proposal, no_further_turn, slug
-from ptxbench.records import Candidate, Outcome, TrajectoryEnd, TurnKey, TurnRecord
+from ptxbench.records import PASSING_ENDS, Candidate, Outcome, TrajectoryEnd, TurnKey, TurnRecord
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -112,4 +112,7 @@ class ReplayModel:
         end = self._run.load_end(key)
         if end is None or end.key != key or end.reason == "target_reached":
             return no_further_turn(turn)
-        return End(message=end.message, reason=end.reason, exchange=end.exchange)
+        # What kept turns from happening then is left out of N now as well.
+        if end.reason in PASSING_ENDS:
+            return End(message=end.message, reason="budget", exchange=end.exchange)
+        return End(message=end.message, reason="context_exhausted", exchange=end.exchange)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -208,10 +209,12 @@ class Bench:
 
     def close_models(self) -> None:
         """Let go of clients. Raises InfrastructureError if a reply was received that still cannot be stored."""
-        for client in self._clients.values():
-            client.close()
-        for model in self._conversing.values():
-            model.close()
+        with ExitStack() as stack:
+            # Whatever one of them meets, the others' replies are stored too.
+            for model in self._conversing.values():
+                stack.callback(model.close)
+            for client in self._clients.values():
+                stack.callback(client.close)
 
     def _open_run(self, text: str) -> RunStore:
         from ptxbench.agent import RunStore, resolve_run
@@ -258,6 +261,7 @@ class Bench:
 
         if not (self.run_folder / RUN_FILE).exists():
             return {}
+        self.models  # noqa: B018 - a controller has not opened them yet, and prices are theirs to know
         prices = {name: model.entry.prices for name, model in self._conversing.items()}
         return spent_in(RunStore.read(self.run_folder), prices)
 

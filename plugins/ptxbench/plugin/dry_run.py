@@ -76,11 +76,13 @@ def _stored(bench: Bench) -> RunStore | None:
 
 def _left(store: RunStore | None, plan: TrajectoryPlan) -> list[int]:
     """The turns of a trajectory that a call would be made for."""
+    from ptxbench.records import PASSING_ENDS
+
     turns = range(plan.turns)
     if store is None:
         return list(turns)
     end = store.load_end(plan.key(0))
-    last = end.key.turn if end is not None and end.reason != "budget" else plan.turns
+    last = end.key.turn if end is not None and end.reason not in PASSING_ENDS else plan.turns
     return [turn for turn in turns if turn < last and store.record(plan.key(turn)) is None]
 
 

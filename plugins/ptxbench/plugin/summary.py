@@ -142,7 +142,7 @@ class Summary:
     def _ends(self, keys: Iterable[TurnKey]) -> list[TrajectoryEnd]:
         """How the session's trajectories ended early, as far as that is why a turn did not happen in it."""
         stored = [self._bench.store.load_end(key) for key in {key.trajectory_id: key for key in keys}.values()]
-        return [end for end in stored if end is not None and self._was_skipped(end.key)]
+        return [end for end in stored if end is not None and (end.reason == "stopped" or self._was_skipped(end.key))]
 
     def _was_skipped(self, key: TurnKey) -> bool:
         setup = self._seen.get(str(key))

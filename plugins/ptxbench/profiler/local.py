@@ -146,10 +146,11 @@ class LocalProfiler:
         return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
 
     def health(self) -> Health:
-        """The device, starting the oracle if needed."""
-        with self._lock:
-            if self._process is None:
-                self._start()
+        """The device, starting the oracle if needed. Waits for nobody's measurement once the device is known."""
+        if self._device is None:
+            with self._lock:
+                if self._process is None:
+                    self._start()
         assert self._device is not None
         return Health(kind="local", device=self._device, message=f"{self._device.name}, driver {self._device.driver}")
 

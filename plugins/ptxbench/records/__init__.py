@@ -40,6 +40,7 @@ from ptxbench.records.evidence import (
     tolerated_mismatches,
 )
 from ptxbench.records.turn import (
+    PASSING_ENDS,
     EndReason,
     InfrastructureFault,
     PendingReply,
@@ -51,6 +52,7 @@ from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
     "CORRECTNESS_CALL",
+    "PASSING_ENDS",
     "BaselineMeasurement",
     "Build",
     "BuildStatus",

@@ -76,7 +76,10 @@ class PendingReply(Record):
     exchange: Exchange
 
 
-EndReason = Literal["target_reached", "context_exhausted", "budget"]
+EndReason = Literal["target_reached", "context_exhausted", "budget", "unmeasured", "stopped"]
+PASSING_ENDS: frozenset[EndReason] = frozenset({"budget", "unmeasured", "stopped"})
+"""Reasons that say nothing of the model: its turns were not asked for, or their kernels not measured, in this session.
+Resuming the run goes on."""
 
 
 class TrajectoryEnd(Record):
@@ -86,7 +89,7 @@ class TrajectoryEnd(Record):
     key: TurnKey
     """The first turn that does not happen."""
     reason: EndReason
-    """``budget`` holds until the run is resumed with more, the others hold for good."""
+    """PASSING_ENDS hold until the run is resumed, the others for good."""
     message: str
     exchange: Exchange | None = None
     """The call that found the context exhausted; it has no reply."""

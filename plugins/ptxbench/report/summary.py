@@ -7,7 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from ptxbench.errors import InputError
-from ptxbench.records import Evidence, Outcome, Record, Safe, Target, TrajectoryEnd, TurnKey, TurnRecord, Verdict
+from ptxbench.records import (
+    PASSING_ENDS,
+    Evidence,
+    Outcome,
+    Record,
+    Safe,
+    Target,
+    TrajectoryEnd,
+    TurnKey,
+    TurnRecord,
+    Verdict,
+)
 from ptxbench.report.calls import Calls, calls_of
 from ptxbench.verdict import Rule
 from ptxbench.verdict.metrics import (
@@ -217,12 +228,12 @@ def used_evidence(record: TurnRecord) -> Evidence | None:
 
 
 def _unasked(rows: Iterable[TurnRecord], ends: Iterable[TrajectoryEnd], turns: int) -> list[TurnResult]:
-    """The turns that a spent budget kept from being asked for, as excluded ones."""
+    """The turns that a spent budget, a stop or a missing device kept from happening, as excluded ones."""
     known = {(row.key.trajectory_id, row.key.turn) for row in rows}
     return [
         TurnResult(end.key.trajectory_id, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True)
         for end in ends
-        if end.reason == "budget"
+        if end.reason in PASSING_ENDS
         for turn in range(end.key.turn, turns)
         if (end.key.trajectory_id, turn) not in known
     ]

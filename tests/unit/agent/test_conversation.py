@@ -262,8 +262,8 @@ def test_stopping_gives_up_the_call_and_keeps_the_rest(talk):
 
     talk.client.script[1] = endless
     assert isinstance(engine.turn(talk.key(0)), TurnRecord)
-    assert engine.turn(talk.key(1)) == Skipped("the run was stopped during this turn")
-    assert engine.turn(talk.key(2)) == Skipped("the run was stopped during this turn")
+    assert engine.turn(talk.key(1)) == Skipped("the run was stopped during this turn", "stopped")
+    assert engine.turn(talk.key(2)) == Skipped("the run was stopped during this turn", "stopped")
     engine.close()
     assert not (talk.folder / "faults").exists()
     assert len(Talk(talk.folder, Client(SCRIPT)).records()) == 3

@@ -282,7 +282,7 @@ def test_a_fault_caused_by_stopping_is_no_fault(bench):
         raise InfrastructureError("oracle_died", "SIGINT")
 
     bench.profiler.on_evaluate = interrupted
-    assert engine.turn(bench.plan(1).key(0)) == Skipped("the run was stopped during this turn")
+    assert engine.turn(bench.plan(1).key(0)) == Skipped("the run was stopped during this turn", "stopped")
     engine.close()
     assert not (bench.folder / "faults").exists()
 

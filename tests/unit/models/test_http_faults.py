@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.models.client import CANCELLED, CONTEXT_EXHAUSTED, LASTING, TRANSIENT
+from ptxbench.models.client import CANCELLED, CONTEXT_EXHAUSTED, LASTING, REFUSED, TRANSIENT
 from ptxbench.models.http_faults import FILTERED, error_words, read_fault, read_fault_in_stream, retry_after
 from tests.support.llm_script import CONTEXT_STYLES, Failure, context_length
 
@@ -76,7 +76,7 @@ def test_a_full_context_in_other_words(status, text):
         (403, body("Your organization is out of credits"), "quota"),
         (404, body("The model `gpt-9` does not exist", code="model_not_found"), "not_found"),
         (408, "", "timeout"),
-        (413, "<html>Request Entity Too Large</html>", "bad_request"),
+        (413, "<html>Request Entity Too Large</html>", "context_exhausted"),
         (429, body("Rate limit reached for gpt-5 on tokens per min: Limit 30000"), "rate_limited"),
         (429, body("You exceeded your current quota", type="insufficient_quota"), "quota"),
         (429, body("Maximum context length of the queue"), "rate_limited"),
@@ -163,5 +163,5 @@ def test_the_words_of_an_error(text, expected):
 @given(st.integers(400, 599), st.text())
 def test_any_error_has_a_meaning(status, text):
     fault = read_fault(status, {}, text)
-    assert fault.kind in TRANSIENT | LASTING | {CONTEXT_EXHAUSTED, FILTERED}
+    assert fault.kind in TRANSIENT | LASTING | REFUSED | {CONTEXT_EXHAUSTED, FILTERED}
     assert fault.kind != CANCELLED

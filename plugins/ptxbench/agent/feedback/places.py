@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from ptxbench.toolchain.source_lines import SourceLines
 
 
+def has_places(past: PastTurn) -> bool:
+    """Whether feedback on this turn names places in the code, for which a toolchain is of use."""
+    evidence = past.record.evidence
+    return evidence is not None and any(safety.findings for safety in evidence.safety)
+
+
 def locator(case: Case, past: PastTurn, toolchain: Toolchain | None) -> Locate:
     """Looks places up by a second build, which is made when the first place is asked for.
 
