@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml  # noqa: F401 - pytester forgets what a session in this process imported, and its C half cannot come twice
 
 pytest_plugins = ["pytester"]
 

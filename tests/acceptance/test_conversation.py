@@ -23,7 +23,7 @@ from tests.acceptance.conversations import (
     refused,
 )
 from tests.acceptance.parts import SOURCE
-from tests.support.llm_script import cut_off, kernel, unauthorized
+from tests.support.llm_script import Failure, cut_off, kernel, unauthorized
 from tests.support.llm_server import LlmServer
 
 
@@ -160,6 +160,15 @@ def test_workers_share_the_models(talk: Conversations) -> None:
         alone.assert_outcomes(failed=4, deselected=116)
     assert talk.report() == talk.report("alone")
     assert "ptxbench.progress" not in (talk.path / "talk.xml").read_text()
+
+
+def test_a_key_that_a_server_echoes_is_nowhere(talk: Conversations) -> None:
+    choice = {"index": 0, "message": {"content": f"Authorization: Bearer {KEY}"}, "finish_reason": "stop"}
+    body = {"id": "x", "model": KEY, "choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+    with LlmServer(Failure(200, body)) as server:
+        talk.run(Entry(server), turns=1, more=["--junitxml=talk.xml"])
+    found = [path for path in talk.path.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in found if KEY.encode() in path.read_bytes()] == []
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -22,7 +19,9 @@ from tests.acceptance.conversations import (
     answer,
     by_turn,
     refused,
+    started,
     table,
+    wait_for,
 )
 from tests.support.llm_script import Hang, Step
 from tests.support.llm_server import LlmServer, Seen
@@ -35,28 +34,6 @@ STEPS = [answer(""), refused(1), answer("screened"), refused(3)]
 @pytest.fixture
 def talk(checkout: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Conversations:
     return Conversations(checkout, monkeypatch)
-
-
-@contextmanager
-def started(talk: Conversations, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """pytest in a process group of its own, which is gone at the end."""
-    command = [sys.executable, "-m", "pytest", *arguments]
-    process = subprocess.Popen(
-        command, cwd=talk.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
-
-
-def wait_for(server: LlmServer, requests: int) -> None:
-    deadline = time.monotonic() + 60
-    while len(server.seen) < requests:
-        assert time.monotonic() < deadline, f"only {len(server.seen)} requests after 60 s"
-        time.sleep(0.01)
 
 
 def test_a_killed_run_goes_on_to_the_report_of_an_undisturbed_one(talk: Conversations) -> None:
@@ -108,8 +85,13 @@ def test_a_reply_that_came_before_the_kill_is_not_paid_twice(talk: Conversations
 
 
 def test_ctrl_c_gives_up_calls_loses_nothing_and_says_how_to_go_on(talk: Conversations) -> None:
+    pausing, steps = threading.Event(), by_turn(STEPS)
+    pausing.set()
+
     def script(seen: Seen) -> Step:
-        return refused(0) if seen.turn == 0 else Hang()
+        if pausing.is_set():
+            return refused(0) if seen.turn == 0 else Hang()
+        return steps(seen)
 
     with LlmServer(script) as server:
         arguments = [*talk.arguments(Entry(server), turns=TURNS), *MORE]
@@ -119,25 +101,32 @@ def test_ctrl_c_gives_up_calls_loses_nothing_and_says_how_to_go_on(talk: Convers
             process.send_signal(signal.SIGINT)
             output = process.communicate(timeout=60)[0].decode()
         took = time.monotonic() - signalled
+        _check_stop(talk, process.returncode, output)
+        pausing.clear()
+        asked = len(server.seen)
+        talk.run(Entry(server), turns=TURNS, more=MORE).assert_outcomes(failed=12, deselected=348)
+        assert len(server.seen) - asked == (TURNS - 1) * TRAJECTORIES
     assert took < 20
-    assert process.returncode in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR), output
+
+
+def _check_stop(talk: Conversations, returncode: int, output: str) -> None:
+    assert returncode in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR), output
     command = next(line for line in output.splitlines() if line.startswith("Stopped; nothing that finished is lost."))
     assert command.endswith("--run=talk")
     assert command.count("--run") == 1
     assert " pytest -p no:cacheprovider " in command
     assert talk.outcomes() == ["compile_error"] * TRAJECTORIES
     assert not (talk.path / "generated" / "talk" / "faults").exists()
-    with LlmServer(by_turn(STEPS)) as server:
-        talk.run(Entry(server), turns=TURNS, more=MORE).assert_outcomes(failed=12, deselected=348)
-    assert len(server.seen) == (TURNS - 1) * TRAJECTORIES
 
 
 def test_a_stop_before_the_first_turn_says_how_to_go_on_too(talk: Conversations) -> None:
+    (talk.path / "talk.json").write_text("of an older session")
     with LlmServer(Hang()) as server, started(talk, *talk.arguments(Entry(server), turns=1)) as process:
         wait_for(server, 1)
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=60)[0].decode()
     assert "Continue with: pytest -p no:cacheprovider" in output
+    assert (talk.report()["turns"], talk.report()["cells"]) == ([], [])
 
 
 def test_a_budget_is_of_all_sessions_together_and_leaves_a_partial_report(talk: Conversations) -> None:
@@ -232,3 +221,25 @@ def test_a_dry_run_on_a_run_that_has_turns_measures_and_counts_what_is_left(talk
         ]
     )
     result.stdout.no_fnmatch_line("*missing:*")
+
+
+def test_a_dry_run_says_what_would_stop_the_run(talk: Conversations, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    (talk.path / "generated" / "file").write_text("no folder")
+    (talk.path / "generated" / "broken").mkdir()
+    (talk.path / "generated" / "broken" / "run.json").write_text("{")
+    more = ["--dry-run", "--budget-usd=1", "--profiler=local"]
+    with LlmServer([]) as server:
+        result = talk.run(Entry(server, fields={"prices": None}), run="file", more=more)
+        assert result.ret == 0
+        result.stdout.fnmatch_lines(
+            [
+                "  missing: --budget-usd: expected prices of every language model*",
+                "missing: --run *generated/file: expected a folder, found a file; *",
+                "missing: --profiler local: expected a GPU, found none*",
+            ]
+        )
+        broken = talk.run(Entry(server), run="broken", more=["--dry-run"])
+        assert broken.ret == 0
+        broken.stdout.fnmatch_lines(["missing: *run.json: expected the identity of a run*"])
+        broken.stdout.no_fnmatch_line("*missing: --budget*")

@@ -50,7 +50,7 @@ def test_an_error_of_this_session_does_not_show_an_earlier_record(monday, monkey
     result = monday.runpytest_subprocess(*RUN, "--case", "gemm*", "--ptx-json=report.json")
     result.assert_outcomes(errors=3, deselected=3)
     turns = json.loads((monday.path / "report.json").read_text())["turns"]
-    assert not any(turn["outcome"] == "correct" for turn in turns)
+    assert not any(turn["verdict"]["outcome"] == "correct" for turn in turns)
 
 
 def test_a_run_outside_the_checkout_is_resumed_as_the_summary_says(judged, tmp_path_factory):

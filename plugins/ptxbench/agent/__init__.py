@@ -6,7 +6,8 @@ from ptxbench.agent.identity import RunIdentity, suite_identity
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.run_names import fresh_run_name, resolve_run
-from ptxbench.agent.store import RunStore, StoredTurn
+from ptxbench.agent.store import RunStore
+from ptxbench.agent.turn_files import StoredTurn
 
 __all__ = [
     "Engine",

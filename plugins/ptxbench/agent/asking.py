@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ptxbench.agent.plain import placeless, plain
 from ptxbench.errors import InfrastructureError
 from ptxbench.models.client import (
     CANCELLED,
@@ -93,9 +94,10 @@ class Asker:
                 return Answer(reply, tuple(failed))
             except ModelError as error:
                 if error.kind == CONTEXT_EXHAUSTED:
-                    raise ContextExhaustedError(str(error), tuple(failed)) from error
+                    raise ContextExhaustedError(plain(str(error)), tuple(failed)) from error
                 pause = self._pause(error, failed)
-                failed.append(FailedAttempt(kind=error.kind, message=str(error), waited_s=round(pause, 3)))
+                message = placeless(plain(str(error)))
+                failed.append(FailedAttempt(kind=error.kind, message=message, waited_s=round(pause, 3)))
                 if error.kind in CROWDED:
                     self._announce(pause)
                 self._wait_until(self._clock() + pause)
@@ -130,7 +132,7 @@ class Asker:
         return self._fault(error.kind, f"{error} (no further call is made to it in this session)")
 
     def _fault(self, kind: str, message: str) -> InfrastructureError:
-        return InfrastructureError(f"model_{kind}", f"{self._name}: {message}")
+        return InfrastructureError(f"model_{kind}", plain(f"{self._name}: {message}"))
 
     def _announce(self, pause: float) -> None:
         with self._lock:

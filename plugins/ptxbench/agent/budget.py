@@ -7,14 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ptxbench.agent.store import RunStore
+from ptxbench.agent.store import ASKED, RunStore
 from ptxbench.models.entry import Prices
 from ptxbench.models.pricing import price
 from ptxbench.packs import estimate_tokens
 from ptxbench.records import Message, PendingReply, Reply, TurnRecord
-
-ASKED = "model"
-"""``TurnRecord.origin`` of a source that a model was asked for in this very run; replayed replies cost nothing."""
 
 
 class Spent(NamedTuple):

@@ -9,13 +9,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ptxbench.agent.asking import Asker, ContextExhaustedError
-from ptxbench.agent.budget import ASKED, Budget, spent_on
-from ptxbench.agent.dialogue import Dialogue, said
+from ptxbench.agent.budget import Budget, spent_on
+from ptxbench.agent.dialogue import Dialogue, begun_with, said
 from ptxbench.agent.extraction import extract
 from ptxbench.agent.feedback import feedback
 from ptxbench.agent.feedback.places import has_places
 from ptxbench.agent.meter import Meter
+from ptxbench.agent.plain import storable
 from ptxbench.agent.prompt import first_messages, identity
+from ptxbench.agent.store import ASKED
+from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, PastTurn, Proposal
 from ptxbench.models.client import ModelClient, Request
 from ptxbench.models.entry import ModelEntry
@@ -25,7 +28,6 @@ from ptxbench.records import (
     Exchange,
     Message,
     PendingReply,
-    Reply,
     TrajectoryEnd,
     TurnKey,
     prompt_sha256,
@@ -111,11 +113,15 @@ class ConversingModel:
         self._flush()
         if reason := connection.budget.exhausted():
             return End(message=reason, reason="budget")
-        exchange = self._call(key, case, dialogue)
+        exchange = self._call(key, dialogue)
         if isinstance(exchange, End):
             return exchange
-        self._unsaved.append(PendingReply(key=key, exchange=exchange))
-        self._flush()
+        with self._lock:
+            self._unsaved.append(PendingReply(key=key, exchange=exchange))
+        try:
+            self._flush()
+        finally:
+            self._count(exchange, dialogue)
         return _proposal(exchange)
 
     def close(self) -> None:
@@ -123,8 +129,10 @@ class ConversingModel:
         with self._lock:
             opened = self._opened
         if opened is not None:
-            opened[0].client.close()
-            self._flush()
+            try:
+                opened[0].client.close()
+            finally:
+                self._flush()
 
     def first_prompt(self, case: Case, variant: int) -> tuple[Message, ...]:
         """What a trajectory begins with. Needs no connection."""
@@ -134,14 +142,17 @@ class ConversingModel:
         self, case: Case, variant: int, turn: int, history: Sequence[PastTurn], connection: Connection
     ) -> Dialogue:
         """The prompt of a turn. Only feedback on the last turn is written now; the rest is what was really said."""
+        now = identity(self._pack(case))
         if not history:
-            return Dialogue((), self.first_prompt(case, variant))
+            return Dialogue((), self.first_prompt(case, variant), now)
         last = history[-1]
         opening = self.first_prompt(case, variant) if last.record.exchange is None else ()
         # It takes a compile slot, which others may need.
         with connection.toolchain() if has_places(last) else nullcontext(None) as toolchain:
             text = feedback(case, last, turns_left=self._turns - turn, toolchain=toolchain)
-        return Dialogue(said(last, history, opening), (Message(role="user", content=text),))
+        # The pack may be another by now, or another part of it asked for: what was said was the earlier one.
+        prompt = begun_with(last, history) or now
+        return Dialogue(said(last, history, opening), (Message(role="user", content=text),), prompt)
 
     def _open(self) -> tuple[Connection, Asker]:
         with self._lock:
@@ -150,12 +161,12 @@ class ConversingModel:
                 self._opened = connection, Asker(connection.client, self.name, connection.stopped)
             return self._opened
 
-    def _call(self, key: TurnKey, case: Case, dialogue: Dialogue) -> Exchange | End:
+    def _call(self, key: TurnKey, dialogue: Dialogue) -> Exchange | End:
         connection, asker = self._open()
         exchange = Exchange(
             added=dialogue.added,
             prompt_sha256=prompt_sha256(dialogue.messages),
-            prompt=identity(self._pack(case)),
+            prompt=dialogue.prompt,
             sent=dict(connection.client.settings()),
             asked_at=datetime.now(UTC).isoformat(timespec="seconds"),
             reply=None,
@@ -166,19 +177,38 @@ class ConversingModel:
             exchange = exchange.model_copy(update={"attempts": error.attempts})
             message = f"the conversation no longer fits the model's context: {error}"
             return End(message=message, reason="context_exhausted", exchange=exchange)
-        reply = _storable(found.reply)
-        spent = spent_on(reply, dialogue.messages, self.entry.prices)
+        # JSON can name halves of surrogate pairs, which no file can hold.
+        return exchange.model_copy(update={"attempts": found.attempts, "reply": storable(found.reply)})
+
+    def _count(self, exchange: Exchange, dialogue: Dialogue) -> None:
+        """What a call took, once its reply is stored: nothing that a provider counts may lose it."""
+        assert exchange.reply is not None
+        connection, _ = self._open()
+        spent = spent_on(exchange.reply, dialogue.messages, self.entry.prices)
         connection.budget.add(spent)
         connection.meter.called(spent.usd, spent.tokens)
-        return exchange.model_copy(update={"attempts": found.attempts, "reply": reply})
 
     def _flush(self) -> None:
-        """Store replies that came in. Raises InfrastructureError if that fails: then nothing more may be paid for."""
+        """Store replies that came in, as many as can be.
+
+        Raises InfrastructureError if one could not be: while the disk refuses, nothing more may be paid for. A reply
+        that cannot be stored whatever the disk does is given up.
+        """
+        failure: InfrastructureError | None = None
         with self._lock:
-            while self._unsaved:
+            waiting, self._unsaved = self._unsaved, []
+            for pending in waiting:
                 assert self._opened is not None
-                self._opened[0].replies.save_reply(self._unsaved[0])
-                self._unsaved.pop(0)
+                try:
+                    self._opened[0].replies.save_reply(pending)
+                except InfrastructureError as error:
+                    self._unsaved.append(pending)
+                    failure = failure or error
+                except Exception as error:
+                    reason = f"{self.name}: expected a reply that can be stored, found {type(error).__name__}: {error}"
+                    failure = failure or InfrastructureError("model_malformed_response", reason)
+        if failure is not None:
+            raise failure
 
 
 def _known(connection: Connection, key: TurnKey, digest: str) -> Proposal | End | None:
@@ -199,14 +229,3 @@ def _proposal(exchange: Exchange) -> Proposal:
     found = extract(exchange.reply)
     candidate = None if found.source is None else Candidate(source=found.source)
     return Proposal(candidate=candidate, extraction_error=found.error, origin=ASKED, exchange=exchange)
-
-
-def _storable(reply: Reply) -> Reply:
-    """The reply with characters that no file can hold replaced: JSON can name halves of a surrogate pair."""
-    texts = {name: getattr(reply, name) for name in ("text", "reasoning", "source")}
-    changes = {name: _whole(text) for name, text in texts.items() if text is not None}
-    return reply.model_copy(update=changes)
-
-
-def _whole(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from ptxbench.agent.budget import ASKED
 from ptxbench.agent.dialogue import answer
-from ptxbench.agent.store import RunStore
+from ptxbench.agent.store import ASKED, RunStore
 from ptxbench.models.entry import ModelEntry
 from ptxbench.models.pricing import price
 from ptxbench.packs import estimate_tokens

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.agent.run_names import resolve_run
-from ptxbench.agent.store import DamagedTurn, RunStore, StoredTurn
+from ptxbench.agent.store import RunStore
+from ptxbench.agent.turn_files import DamagedTurn, StoredTurn
 from ptxbench.errors import InputError
 from ptxbench.profiler.replay import EVIDENCE_SUFFIX, save_evidence
 from ptxbench.records import Candidate

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptxbench.agent.run_names import resolve_run
-from ptxbench.agent.store import DamagedTurn, RunStore, read_record
+from ptxbench.agent.store import RunStore
+from ptxbench.agent.turn_files import DamagedTurn, read_record
 from ptxbench.errors import InputError
 from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.verdict import judge

@@ -16,41 +16,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Self
 
-from pydantic import ValidationError
-
-from ptxbench import __version__
 from ptxbench.agent.files import locked, open_lock, write_failure, write_record
-from ptxbench.agent.identity import RunIdentity
+from ptxbench.agent.identity import ModelTerms, RunIdentity, Session
+from ptxbench.agent.run_file import join, read_identity, refuse_files, refuse_foreign
+from ptxbench.agent.turn_files import DamagedTurn, StoredTurn, read, read_turn, remove, to_json
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.records import Candidate, PendingReply, Record, TrajectoryEnd, TurnKey, TurnRecord
+from ptxbench.records import Candidate, PendingReply, TrajectoryEnd, TurnKey, TurnRecord
 
-RUN_FILE = "run.json"
+ASKED = "model"
+"""``TurnRecord.origin`` of a source that a model was asked for in this very run; replayed replies cost nothing."""
 UNUSED = "unused"
 """Folder of paid replies that no turn is made of, within ``replies``."""
-SUBFOLDERS = ("turns", "replies", "faults", "aside", "locks", "agents")
-
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-class StoredTurn(NamedTuple):
-    """A turn as it lies on disk: both files present and agreeing."""
-
-    record: TurnRecord
-    candidate: Candidate | None
-
-
-class DamagedTurn(NamedTuple):
-    """A turn whose files are not whole or do not agree."""
-
-    path: Path
-    """Its record."""
-    reason: str
 
 
 class RunStore:
@@ -63,27 +44,34 @@ class RunStore:
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, folder: Path, suites: Mapping[str, str], turns: Mapping[str, int] | None = None) -> RunStore:
-        """Create the run, or resume it. ``suites`` maps names to ``suite_identity``, ``turns`` models to their turns.
+    def open(
+        cls,
+        folder: Path,
+        suites: Mapping[str, str],
+        turns: Mapping[str, int] | None = None,
+        models: Mapping[str, ModelTerms] | None = None,
+    ) -> Self:
+        """Create the run, or resume it. The other arguments are what ``Session`` says.
 
-        Raises InputError for a folder that is no run folder, cannot be written, or whose run has other suites.
+        Raises InputError for a folder that is no run folder, cannot be written, or whose run has other suites, or asks
+        one of the models otherwise.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse_foreign(folder)
-            _refuse_files(folder)
+            refuse_foreign(folder)
+            refuse_files(folder)
             with locked(open_lock(folder / ".lock"), lambda: False):
-                return cls(folder, _join(folder, suites, turns or {}))
+                return cls(folder, join(folder, Session(suites, turns or {}, models or {})))
         except (InfrastructureError, OSError) as error:
             raise InputError(
                 f"--run {folder}: expected a folder that can be written, found: {error}; choose another name or path"
             ) from error
 
     @classmethod
-    def read(cls, folder: Path) -> RunStore:
+    def read(cls, folder: Path) -> Self:
         """An existing run, for reading. Raises InputError if there is none, or files lie where its folders belong."""
-        identity = _read_identity(folder)
-        _refuse_files(folder)
+        identity = read_identity(folder)
+        refuse_files(folder)
         return cls(folder, identity)
 
     @property
@@ -113,18 +101,24 @@ class RunStore:
         """Every turn on disk, sorted by trajectory and turn. Damaged ones stay where they are."""
         for folder in sorted((self.folder / "turns").glob("*/")):
             for path in sorted(folder.glob("turn*.json"), key=lambda path: (len(path.name), path.name)):
-                stored = _read_turn(path)
+                stored = read_turn(path)
                 if stored is not None:
                     yield DamagedTurn(path, stored) if isinstance(stored, str) else stored
 
+    def later(self, key: TurnKey) -> list[TurnKey]:
+        """The stored, intact turns of a turn's trajectory that come after it, in order."""
+        paths = self.turn_path(key).parent.glob("turn*.json")
+        found = [stored.record.key for path in paths if isinstance(stored := read_turn(path), StoredTurn)]
+        return sorted((other for other in found if other.turn > key.turn), key=lambda other: other.turn)
+
     def candidate(self, key: TurnKey) -> Candidate | None:
         """The candidate of a stored turn; None where the model's answer held none."""
-        stored = _read_turn(self.turn_path(key))
+        stored = read_turn(self.turn_path(key))
         return stored.candidate if isinstance(stored, StoredTurn) else None
 
     def record(self, key: TurnKey) -> TurnRecord | None:
         """The record of a stored, intact turn."""
-        stored = _read_turn(self.turn_path(key))
+        stored = read_turn(self.turn_path(key))
         return stored.record if isinstance(stored, StoredTurn) else None
 
     def turn_path(self, key: TurnKey) -> Path:
@@ -146,7 +140,7 @@ class RunStore:
     def load(self, key: TurnKey) -> StoredTurn | None:
         """A stored turn. A damaged one is moved aside with a note, and counts as not stored."""
         path = self.turn_path(key)
-        stored = _read_turn(path)
+        stored = read_turn(path)
         if isinstance(stored, StoredTurn) and stored.record.key != key:
             stored = f"it is the record of {stored.record.key}"
         if isinstance(stored, str):
@@ -158,7 +152,7 @@ class RunStore:
 
     def load_fault(self, key: TurnKey) -> TurnRecord | None:
         """The record of a turn's last infrastructure fault, if it never finished; None where that is damaged."""
-        return _read(TurnRecord, self.fault_path(key))
+        return read(TurnRecord, self.fault_path(key))
 
     def save(self, record: TurnRecord, candidate: Candidate | None) -> None:
         """Store a finished turn, source first: a record on disk always has its source.
@@ -168,39 +162,39 @@ class RunStore:
         path = self.turn_path(record.key)
         if candidate is not None:
             write_record(path.with_suffix(".cu"), candidate.source.encode("utf-8", "surrogatepass"))
-        write_record(path, _json(record))
+        write_record(path, to_json(record))
         self._forget_unfinished(record.key)
 
     def load_end(self, key: TurnKey) -> TrajectoryEnd | None:
         """How the turn's trajectory ended; None if it did not, or where that is damaged."""
-        end = _read(TrajectoryEnd, self.end_path(key))
+        end = read(TrajectoryEnd, self.end_path(key))
         return end if end is not None and end.key.trajectory_id == key.trajectory_id else None
 
     def ends(self) -> Iterator[TrajectoryEnd]:
         """Every trajectory that ended early, sorted by trajectory."""
         for path in sorted((self.folder / "turns").glob("*/end.json")):
-            end = _read(TrajectoryEnd, path)
+            end = read(TrajectoryEnd, path)
             if end is not None:
                 yield end
 
     def save_end(self, end: TrajectoryEnd) -> None:
         """Store how a trajectory ended. Raises as ``save`` does. Earlier faults of turns beyond it are forgotten."""
         if self.load_end(end.key) != end:
-            write_record(self.end_path(end.key), _json(end))
+            write_record(self.end_path(end.key), to_json(end))
         for path in self.fault_path(end.key).parent.glob(f"{escape(end.key.trajectory_id)}-turn*.json"):
-            fault = _read(TurnRecord, path)
+            fault = read(TurnRecord, path)
             if fault is not None and fault.key.turn >= end.key.turn:
-                _remove(path)
+                remove(path)
 
     def load_reply(self, key: TurnKey) -> PendingReply | None:
         """The reply of an unfinished turn; None if there is none, or where it is damaged."""
-        pending = _read(PendingReply, self.reply_path(key))
+        pending = read(PendingReply, self.reply_path(key))
         return pending if pending is not None and pending.key == key else None
 
     def pending_replies(self) -> Iterator[PendingReply]:
         """Every reply that was paid for and is part of no finished turn, sorted by its file's name."""
         for path in sorted((self.folder / "replies").rglob("*.json")):
-            pending = _read(PendingReply, path)
+            pending = read(PendingReply, path)
             # A process that is killed while it stores a turn leaves the turn's reply behind.
             left_over = path.parent.name != UNUSED and pending is not None and self.record(pending.key) is not None
             if pending is not None and not left_over:
@@ -216,12 +210,12 @@ class RunStore:
                 path.rename(unused)
         except OSError as error:
             raise write_failure(unused, error) from error
-        write_record(path, _json(pending))
+        write_record(path, to_json(pending))
 
     def faults(self) -> Iterator[TurnRecord]:
         """Every turn that an infrastructure fault kept from finishing, sorted by its file's name."""
         for path in sorted((self.folder / "faults").glob("*.json")):
-            fault = _read(TurnRecord, path)
+            fault = read(TurnRecord, path)
             if fault is not None and self.record(fault.key) is None:
                 yield fault
 
@@ -230,7 +224,7 @@ class RunStore:
 
         It overtakes an end of the trajectory at this turn or before it.
         """
-        write_record(self.fault_path(record.key), _json(record))
+        write_record(self.fault_path(record.key), to_json(record))
         self._forget_end(record.key)
 
     @contextmanager
@@ -249,15 +243,26 @@ class RunStore:
 
     def _forget_unfinished(self, key: TurnKey) -> None:
         """Remove what is only of a turn that is not stored. What cannot be removed is overruled by the stored turn."""
-        _remove(self.fault_path(key))
-        _remove(self.reply_path(key))
+        remove(self.fault_path(key))
+        remove(self.reply_path(key))
         self._forget_end(key)
 
     def _forget_end(self, key: TurnKey) -> None:
         """Remove an end of the trajectory that the turn has overtaken."""
         end = self.load_end(key)
         if end is not None and end.key.turn <= key.turn:
-            _remove(self.end_path(key))
+            remove(self.end_path(key))
+
+    def set_aside(self, stored: StoredTurn, reason: str) -> None:
+        """Take a turn that is whole out of the run. What was paid for its reply stays counted."""
+        record = stored.record
+        if record.origin == ASKED and record.exchange is not None:
+            self._keep_unused(PendingReply(key=record.key, exchange=record.exchange))
+        self._set_aside(self.turn_path(record.key), reason)
+
+    def _keep_unused(self, pending: PendingReply) -> None:
+        path = self.folder / "replies" / UNUSED / f"{pending.key}.{time.time_ns()}.json"
+        write_record(path, to_json(pending))
 
     def _set_aside(self, path: Path, reason: str) -> None:
         aside = self.folder / "aside"
@@ -273,108 +278,3 @@ class RunStore:
                 raise write_failure(target, error) from error
         with self._lock:
             self._notes.append(f"{path}: {reason}; moved to {aside} and done again")
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink(missing_ok=True)
-
-
-def _json(record: Record) -> bytes:
-    return record.model_dump_json(indent=1).encode("utf-8", "surrogatepass") + b"\n"
-
-
-def _read(kind: type[AnyRecord], path: Path) -> AnyRecord | None:
-    """A record from disk; None if there is none that can be read."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def _read_identity(folder: Path) -> RunIdentity:
-    path = folder / RUN_FILE
-    try:
-        return RunIdentity.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(
-            f"{folder}: expected a run folder, found no {RUN_FILE} in it; check the name or path"
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise InputError(
-            f"{path}: expected the identity of a run, found {first['msg']} at {field}; "
-            "restore the file, or choose another --run"
-        ) from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Leave folders alone that hold something else. Raises InputError."""
-    found = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    if found and RUN_FILE not in found:
-        raise InputError(
-            f"--run {folder}: expected a run folder or an empty one, found {found[0]!r} but no {RUN_FILE}; "
-            "choose another name or path"
-        )
-
-
-def _refuse_files(folder: Path) -> None:
-    """Say so where a file has the name of one of the run's folders. Raises InputError."""
-    for path in (folder / name for name in SUBFOLDERS):
-        if path.exists() and not path.is_dir():
-            raise InputError(f"{path}: expected a folder, found a file; move it away, or choose another --run")
-
-
-def _join(folder: Path, suites: Mapping[str, str], turns: Mapping[str, int]) -> RunIdentity:
-    """Create ``run.json``, or check that the suites are those it names and add what is new."""
-    path = folder / RUN_FILE
-    if path.exists():
-        stored = _read_identity(folder)
-    else:
-        created_at = datetime.now(UTC).isoformat(timespec="seconds")
-        stored = RunIdentity(created_at=created_at, ptxbench=__version__, suites={})
-    for name, sha256 in suites.items():
-        known = stored.suites.get(name, sha256)
-        if known != sha256:
-            raise InputError(
-                f"--run {folder}: expected the suite {name!r} as it was when this run began ({known[:12]}), found "
-                f"other content ({sha256[:12]}); its turns cannot be mixed: restore the suite or choose another --run"
-            )
-    most = {model: max(count, stored.turns.get(model, 0)) for model, count in turns.items()}
-    joined = stored.model_copy(update={"suites": {**stored.suites, **suites}, "turns": {**stored.turns, **most}})
-    if joined != stored or not path.exists():
-        write_record(path, _json(joined))
-    return joined
-
-
-def read_record(path: Path) -> TurnRecord:
-    """One record from its file. Raises InputError for a file that is none or whose source is missing or another."""
-    stored = _read_turn(path)
-    if stored is None:
-        raise InputError(f"{path}: expected the record of a turn, found no such file; check the path")
-    if isinstance(stored, str):
-        raise InputError(f"{path}: expected the record of a turn, found: {stored}")
-    return stored.record
-
-
-def _read_turn(path: Path) -> StoredTurn | str | None:
-    """A turn from disk: None if there is none, or what is wrong with it."""
-    try:
-        record = TurnRecord.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (ValidationError, OSError) as error:
-        return f"not a whole record ({str(error).splitlines()[0]})"
-    if record.source_sha256 is None:
-        return StoredTurn(record, None)
-    try:
-        source = path.with_suffix(".cu").read_bytes().decode("utf-8", "surrogatepass")
-    except (OSError, UnicodeDecodeError) as error:
-        return f"its source cannot be read ({error})"
-    candidate = Candidate(source=source)
-    if candidate.sha256 != record.source_sha256:
-        return "its source is not the one that was judged"
-    return StoredTurn(record, candidate)

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
+from ptxbench.agent.dialogue import departure, followed
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.meter import Meter
+from ptxbench.agent.plain import placeless, plain
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
-from ptxbench.agent.store import RunStore, StoredTurn
+from ptxbench.agent.store import ASKED, RunStore
+from ptxbench.agent.turn_files import StoredTurn
 from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, PastTurn, Proposal
 from ptxbench.records import (
@@ -80,6 +83,7 @@ class TrajectoryRunner:
                 try:
                     outcome = self._turn(plan, turn, history)
                 except InfrastructureError as error:
+                    self._meter.worked()
                     rest = self._fault_or_stop(plan, turn, error)
                     resolve(key, rest if rest is not None else error)
                     continue
@@ -95,13 +99,20 @@ class TrajectoryRunner:
 
     def save_again(self) -> None:
         """Store what was measured but could not be stored then. Raises InfrastructureError if it still cannot."""
-        while self._unsaved:
-            self._store.save(*self._unsaved[0])
-            self._unsaved.pop(0)
+        waiting, self._unsaved = self._unsaved, []
+        failure: InfrastructureError | None = None
+        for record, candidate in waiting:
+            try:
+                self._store.save(record, candidate)
+            except InfrastructureError as error:
+                self._unsaved.append((record, candidate))
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _turn(self, plan: TrajectoryPlan, turn: int, history: Sequence[PastTurn]) -> PastTurn | Skipped:
         floor = plan.model.min_speedup(plan.case)  # a broken file of floors must cost no measurement
-        stored = self._store.load(plan.key(turn))
+        stored = self._stored(plan.key(turn))
         known = plan.model.known_source(plan.case, plan.variant, plan.trajectory, turn)
         if stored is not None and known not in (None, stored.record.source_sha256):
             stored = None
@@ -111,23 +122,42 @@ class TrajectoryRunner:
         if isinstance(profiler, Skipped):
             return profiler
         # A model has its own way of trying again, with its own patience.
-        proposal = _proposed_before(stored) or plan.model.propose(
-            plan.case, plan.variant, plan.trajectory, turn, tuple(history)
-        )
+        before = _proposed_before(stored)
+        proposal = before or plan.model.propose(plan.case, plan.variant, plan.trajectory, turn, tuple(history))
         if isinstance(proposal, End):
             return self._end(plan.key(turn), proposal)
         evaluation = self._retried(lambda: self._evaluator.evaluate(plan.case, proposal, profiler))
         record = _record(plan, turn, proposal, evaluation, floor)
-        follows = stored.record.follows if stored is not None else _last(history)
         if proposal.exchange is not None:
+            kept = stored.record if stored is not None and before is not None else None
+            follows = kept.follows if kept is not None else followed(proposal.exchange, history)
             record = record.model_copy(update={"follows": follows})
-        self._meter.worked()
         try:
             self._store.save(record, proposal.candidate)
         except InfrastructureError:
             self._unsaved.append((record, proposal.candidate))
             raise
+        self._meter.worked()
+        if before is None:
+            # What was said after an answer that is another one now was never said in this conversation.
+            for later in self._store.later(record.key):
+                self._stored(later)
         return _past(record, proposal.candidate)
+
+    def _stored(self, key: TurnKey) -> StoredTurn | None:
+        """A stored turn. One that answers another conversation than is stored before it is moved aside."""
+        stored = self._store.load(key)
+        if stored is None or stored.record.origin != ASKED:
+            return stored
+
+        def find(turn: int) -> PastTurn | None:
+            found = self._store.load(key.model_copy(update={"turn": turn}))
+            return _past(found.record, found.candidate) if found is not None else None
+
+        if reason := departure(stored.record, find):
+            self._store.set_aside(stored, reason)
+            return None
+        return stored
 
     def keep_faults(self, plan: TrajectoryPlan, turns: Iterable[int], error: BaseException) -> None:
         """Leave turns out of N that an error nobody foresaw kept from happening."""
@@ -207,10 +237,6 @@ def _past(record: TurnRecord, candidate: Candidate | None) -> PastTurn:
     return PastTurn(record, candidate.source if candidate else None)
 
 
-def _last(history: Sequence[PastTurn]) -> int | None:
-    return history[-1].record.key.turn if history else None
-
-
 def _unheard(record: TurnRecord) -> Skipped | None:
     """Why a conversation waits: without a device and stored evidence there is nothing to tell the model."""
     if record.exchange is None or record.verdict.rule != Rule.EVIDENCE_NONE:
@@ -255,7 +281,8 @@ def _record(
 
 
 def _fault_record(plan: TrajectoryPlan, turn: int, error: InfrastructureError) -> TurnRecord:
-    fault = InfrastructureFault(kind=error.kind, message=str(error))
+    # The record may be read on another machine, and what a tool or provider said may hold anything.
+    fault = InfrastructureFault(kind=error.kind, message=placeless(plain(str(error))))
     return TurnRecord(
         key=plan.key(turn),
         definition=plan.case.definition.name,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from ptxbench.records import Message, Reply
+from ptxbench.records.conversation import storable
+
+_NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Control characters, with which a provider's words could speak to the terminal, and those that turn text around."""
 
 
 class Request(NamedTuple):
@@ -37,15 +42,20 @@ class ModelClient(Protocol):
 class ModelError(Exception):
     """A call brought no answer. ``str()`` is for the user and holds no credential.
 
-    ``kind`` is one of TRANSIENT, LASTING or REFUSED, or ``context_exhausted`` or ``cancelled``.
+    ``kind`` is one of TRANSIENT, LASTING or REFUSED, or ``context_exhausted`` or ``cancelled``. ``message`` may hold
+    anything; what a terminal or a file would not take as text is replaced.
     """
 
     def __init__(self, kind: str, message: str, retry_after_s: float | None = None) -> None:
         assert kind in TRANSIENT | LASTING | REFUSED | {CONTEXT_EXHAUSTED, CANCELLED}, kind
-        super().__init__(message)
+        super().__init__(_NOT_SHOWN.sub(_harmless, storable(message)))
         self.kind = kind
         self.retry_after_s = retry_after_s
         """What the provider asked to wait, in seconds."""
+
+
+def _harmless(found: re.Match[str]) -> str:
+    return " " if found[0].isspace() else "\ufffd"
 
 
 TRANSIENT = frozenset({"rate_limited", "overloaded", "server_error", "connection", "timeout", "malformed_response"})

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from pydantic import JsonValue
 
 from ptxbench.errors import InputError
 from ptxbench.files import write_whole
-from ptxbench.models.client import CANCELLED, ModelError, Request
+from ptxbench.models.client import ModelError, Request
 from ptxbench.models.entry import ModelEntry
 from ptxbench.models.handover import (
     ReplyFile,
@@ -30,6 +26,8 @@ from ptxbench.models.handover import (
     read_reply_file,
     to_json,
 )
+from ptxbench.models.plain_file import NotPlainError, read_plain
+from ptxbench.models.program import Ran, run_program
 from ptxbench.models.secrets import Scrubber
 from ptxbench.records import Reply
 
@@ -37,11 +35,10 @@ KERNEL, REPLY = "kernel.cu", "reply.json"
 MAX_TEXT_CHARS = 20_000
 """Of the agent's output that is kept: its end."""
 MAX_SOURCE_BYTES = 4 << 20
+MAX_REPLY_BYTES = 64 << 20
 _LAST_WORDS_CHARS = 600
 _MARGIN_BYTES = 16_384
-_POLL_S = 0.2
-_GRACE_S = 2.0
-"""Between asking a process group to end and killing it."""
+"""Kept beyond what is shown, so that a key at the cut is seen whole before it is made."""
 
 
 class CommandClient:
@@ -75,50 +72,52 @@ class CommandClient:
         started = time.monotonic()
         folder = self._folder / file_name(request.label)
         before = previous_kernel(request.messages)
+        _empty(folder, self._entry.name)
         try:
-            _prepare(folder, request, before)
-            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                code = self._run(folder, request, output, errors)
-                words = self._scrub.end(_tail(output, MAX_TEXT_CHARS), MAX_TEXT_CHARS)
-                last_words = self._scrub.end(_tail(errors, _LAST_WORDS_CHARS) or words, _LAST_WORDS_CHARS)
+            _fill(folder, request, before)
+            ran = self._run(folder, request)
         except OSError as error:
             raise ModelError(
                 "unavailable", self._scrub(f"{self._entry.name}: the agent cannot be run: {error}")
             ) from None
+        _check_kept(folder, self._entry.name)
+        words = self._scrub.end(_text(ran.output), MAX_TEXT_CHARS)
         source, problem = _kernel(folder, before)
-        if source is None and code != 0:
-            kind = "timeout" if code is None else "server_error"
-            how = (
-                f"no kernel.cu within {self._entry.timeout_s:g} s"
-                if code is None
-                else f"exit code {code}, no kernel.cu"
-            )
-            said = " ".join(last_words.split())
-            raise ModelError(kind, f"{self._entry.name}: {how}{problem}; its last words: {said}")
+        if source is None and ran.code != 0:
+            raise self._failed(ran, problem, self._scrub.end(_text(ran.errors), _LAST_WORDS_CHARS) or words)
+        if source is not None and self._scrub.knows_one_in(source):
+            holds = "holds the value of an environment variable that is named like a credential; it is not kept"
+            raise ModelError("malformed_response", f"{self._entry.name}: {KERNEL} {holds}")
         text = "\n".join(part for part in (words.rstrip(), problem) if part)
-        return self._reply(folder, text, source, code, time.monotonic() - started)
+        return self._reply(folder, text, source, ran.code, time.monotonic() - started)
 
     def close(self) -> None:
         """End the programs that run."""
         self._closing.set()
 
-    def _run(self, folder: Path, request: Request, output: IO[bytes], errors: IO[bytes]) -> int | None:
-        """The program's exit code; None where the time limit ended it. Raises ModelError ``cancelled``."""
-        # The environment is inherited whole: an agent has keys and settings of its own there.
-        process = subprocess.Popen(
-            self._argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+    def _run(self, folder: Path, request: Request) -> Ran:
+        return run_program(
+            self._argv,
+            folder,
+            seconds=self._entry.timeout_s,
+            keep=(4 * MAX_TEXT_CHARS + _MARGIN_BYTES, 4 * _LAST_WORDS_CHARS + _MARGIN_BYTES),
+            cancelled=lambda: self._closing.is_set() or request.cancelled(),
         )
-        try:
-            return _wait(process, self._entry.timeout_s, lambda: self._closing.is_set() or request.cancelled())
-        finally:
-            _end_group(process)
+
+    def _failed(self, ran: Ran, problem: str, last_words: str) -> ModelError:
+        kind, how = "server_error", f"exit code {ran.code}, no {KERNEL}"
+        if ran.code is None:
+            kind, how = "timeout", f"no {KERNEL} within {self._entry.timeout_s:g} s"
+        said = " ".join(last_words[-_LAST_WORDS_CHARS:].split())
+        return ModelError(kind, f"{self._entry.name}: {how}{problem}; its last words: {said}")
 
     def _reply(self, folder: Path, text: str, source: str | None, code: int | None, latency_s: float) -> Reply:
         ended: Literal["stop", "output_limit", "unknown"] = "stop" if code == 0 else "unknown"
         stated = _stated(folder)
         reply = stated.reply(prices=self._entry.prices, model=self._entry.name, latency_s=latency_s)
-        return reply.model_copy(
-            update={
+        return Reply.model_validate(
+            dict(reply)
+            | {
                 "text": self._scrub(stated.text) or text,
                 "reasoning": self._scrub(reply.reasoning),
                 "model": self._scrub(reply.model),
@@ -130,10 +129,27 @@ class CommandClient:
         )
 
 
-def _prepare(folder: Path, request: Request, kernel: str | None) -> None:
-    """A fresh folder: what an attempt before this one left would be taken for an answer."""
-    if folder.exists():
+def _empty(folder: Path, name: str) -> None:
+    """Remove what an attempt before this one left: it would be taken for an answer. Raises ModelError."""
+    try:
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink(missing_ok=True)
+            return
+        # Package caches write-protect their folders.
+        folder.chmod(0o700)
+        for root, folders, _ in os.walk(folder):
+            for inner in folders:
+                path = Path(root, inner)
+                if not path.is_symlink():
+                    path.chmod(0o700)
         shutil.rmtree(folder)
+    except OSError as error:
+        raise ModelError(
+            "server_error", f"{name}: the folder of an earlier attempt cannot be removed: {error}"
+        ) from None
+
+
+def _fill(folder: Path, request: Request, kernel: str | None) -> None:
     conversation = {"label": request.label, "messages": conversation_json(request.messages)}
     write_whole(folder / "conversation.json", to_json(conversation))
     write_whole(folder / "prompt.md", conversation_text(request.messages).encode("utf-8", "surrogatepass"))
@@ -141,44 +157,26 @@ def _prepare(folder: Path, request: Request, kernel: str | None) -> None:
         write_whole(folder / KERNEL, kernel.encode("utf-8", "surrogatepass"))
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float, cancelled: Callable[[], bool]) -> int | None:
-    deadline = time.monotonic() + seconds
-    while True:
-        if cancelled():
-            raise ModelError(CANCELLED, "the agent was told to stop")
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(min(_POLL_S, left))
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started; a group outlives its leader."""
-    if process.poll() is None:
-        _signal_group(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    _signal_group(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+def _check_kept(folder: Path, name: str) -> None:
+    """Raises ModelError where the agent put something else in its folder's place. One that is gone holds no kernel."""
+    try:
+        kept = stat.S_ISDIR(folder.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    except OSError:
+        kept = False
+    if not kept:
+        raise ModelError("server_error", f"{name}: the agent replaced its working folder by something else")
 
 
 def _kernel(folder: Path, before: str | None) -> tuple[str | None, str]:
     """The kernel that the agent wrote, or None and what is wrong with its file, if it touched that."""
-    path = folder / KERNEL
     try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return None, " (kernel.cu is not a regular file)"
-        if path.stat().st_size > MAX_SOURCE_BYTES:
-            return None, f" (kernel.cu is larger than {MAX_SOURCE_BYTES} bytes)"
-        source = path.read_bytes().decode("utf-8")
+        source = read_plain(folder / KERNEL, MAX_SOURCE_BYTES).decode("utf-8")
     except FileNotFoundError:
         return None, ""
+    except NotPlainError as error:
+        return None, f" ({KERNEL}: {error})"
     except UnicodeDecodeError:
         return None, " (kernel.cu is not UTF-8 text)"
     except OSError as error:
@@ -189,15 +187,12 @@ def _kernel(folder: Path, before: str | None) -> tuple[str | None, str]:
 def _stated(folder: Path) -> ReplyFile:
     """What the agent says of its call in ``reply.json``, if it does: tokens, cost, model, reasoning."""
     try:
-        return read_reply_file((folder / REPLY).read_bytes())
+        return read_reply_file(read_plain(folder / REPLY, MAX_REPLY_BYTES))
     except FileNotFoundError:
         return ReplyFile(text="")
     except (OSError, ValueError) as error:
         raise ModelError("malformed_response", f"{REPLY} of the agent: {error}") from None
 
 
-def _tail(file: IO[bytes], chars: int) -> str:
-    """More than the last ``chars`` characters, so that a key at the cut is seen whole before it is made."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 4 * chars - _MARGIN_BYTES))
-    return file.read().decode("utf-8", "replace")
+def _text(end: bytes) -> str:
+    return end.decode("utf-8", "replace")

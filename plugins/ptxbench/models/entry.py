@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
+from ptxbench.models.credentials import credential_in, is_variable_name, secrets_in
 from ptxbench.records import Record
-from ptxbench.trace.base import Loc, Text, broken
+from ptxbench.trace.base import Text, broken
 
 Provider = Literal["litellm", "openai", "command", "exchange"]
 Tokens = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 TIMEOUT_S = 3600.0
 EXCHANGE_TIMEOUT_S = 30 * 86400.0
@@ -31,7 +31,6 @@ OWN_PARAMETERS = frozenset(
 """Request parameters that ``thinking`` and ``extra`` may not hold: we set them, or they would change what is sent."""
 
 _DECODING = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
-_SECRET_WORDS = ("apikey", "authorization", "password", "secret", "accesskey", "privatekey", "credential", "authtoken")
 
 
 def _is_plain_url(value: str) -> str:
@@ -45,7 +44,15 @@ def _is_plain_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _is_variable(value: str) -> str:
+    """The value is never quoted: what is refused here may be the key itself."""
+    if not is_variable_name(value):
+        raise broken((), "the name of an environment variable, which holds the key", "a text that is none")
+    return value
+
+
 Url = Annotated[str, AfterValidator(_is_plain_url)]
+Variable = Annotated[str, AfterValidator(_is_variable)]
 
 
 class Prices(Record):
@@ -108,6 +115,9 @@ class EntryFields(Record):
         for field, provider in (("command", "command"), ("folder", "exchange")):
             if getattr(self, field) is not None and self.provider != provider:
                 raise broken((field,), f"no value, since the provider is {self.provider}", "one")
+        if self.command is not None and (place := credential_in(self.command)) is not None:
+            expected = "no credential in a command; let the program read it from its environment"
+            raise broken(("command", place), expected, "what looks like one")
         if self.provider not in HAS_MODEL:
             self._refuse_what_only_networks_have()
         return self
@@ -150,16 +160,3 @@ class ModelEntry(EntryFields):
 
 def _default_timeout_s(fields: Mapping[str, object]) -> float:
     return EXCHANGE_TIMEOUT_S if fields.get("provider") == "exchange" else TIMEOUT_S
-
-
-def secrets_in(value: JsonValue, loc: Loc = ()) -> Iterator[Loc]:
-    """Where ``value`` holds keys that name a credential."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            plain = name.lower().replace("_", "").replace("-", "")
-            if any(word in plain for word in _SECRET_WORDS):
-                yield (*loc, name)
-            yield from secrets_in(inner, (*loc, name))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from secrets_in(inner, (*loc, index))

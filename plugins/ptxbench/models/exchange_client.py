@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -25,6 +27,8 @@ from ptxbench.models.handover import (
     read_reply_file,
     to_json,
 )
+from ptxbench.models.plain_file import NotPlainError, check_plain, read_plain
+from ptxbench.models.secrets import MAX_MESSAGE_CHARS
 from ptxbench.records import Reply, prompt_sha256
 
 POLL_S = 1.0
@@ -34,6 +38,8 @@ SETTLED_S = 2.0
 _LOOK_S = 0.1
 _PASSING_ERRORS = frozenset({errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN})
 """What a network file system says when its server is away for a moment."""
+_OWN_ERRORS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG})
+"""What only the files of this request can be the reason of."""
 MAX_REPLY_BYTES = 64 << 20
 
 _INSTRUCTIONS = """\
@@ -77,9 +83,11 @@ class ExchangeClient:
             found = self._wait(inbox, request, started)
         except OSError as error:
             place = f"{self._entry.name}: expected a folder that can be read and written, found: {error}"
-            raise ModelError("connection" if error.errno in _PASSING_ERRORS else "unavailable", place) from None
+            raise ModelError(_kind(error), place) from None
         if found.finish_reason == CONTEXT_EXHAUSTED:
-            raise ModelError(CONTEXT_EXHAUSTED, f"{self._entry.name}: {found.text or 'said by the reply'}")
+            raise ModelError(
+                CONTEXT_EXHAUSTED, f"{self._entry.name}: {found.text[:MAX_MESSAGE_CHARS] or 'said by the reply'}"
+            )
         return found.reply(prices=self._entry.prices, model=self._entry.name, latency_s=time.monotonic() - started)
 
     def close(self) -> None:
@@ -92,7 +100,8 @@ class ExchangeClient:
             return
         note = _INSTRUCTIONS.format(label=request.label, name=inbox.name, sha256=sha256, settled=SETTLED_S)
         text = note + conversation_text(request.messages)
-        (self._folder / "replies").mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # something else of that name: the wait says so
+            inbox.replies.mkdir(parents=True, exist_ok=True)
         write_whole(inbox.request.with_name(f"{inbox.name}.md"), text.encode("utf-8", "surrogatepass"))
         document = {
             "schema_version": 1,
@@ -122,6 +131,12 @@ class ExchangeClient:
             time.sleep(_LOOK_S)
 
 
+def _kind(error: OSError) -> str:
+    if error.errno in _PASSING_ERRORS:
+        return "connection"
+    return "server_error" if error.errno in _OWN_ERRORS else "unavailable"
+
+
 class _Seen(NamedTuple):
     """A file as it was when looked at, and since when it has been so."""
 
@@ -135,12 +150,13 @@ class _Inbox:
     def __init__(self, folder: Path, name: str, sha256: str) -> None:
         self.name = name
         self.request = folder / "requests" / f"{name}.json"
+        self.replies = folder / "replies"
         self.wanted = f"replies/{name}.json, .md or .txt"
         self.refusal = ""
         """Why a file that is there was not taken, for error messages."""
         self._sha256 = sha256
-        self._json = folder / "replies" / f"{name}.json"
-        self._plain = [folder / "replies" / f"{name}{suffix}" for suffix in (".md", ".txt")]
+        self._json = self.replies / f"{name}.json"
+        self._plain = [self.replies / f"{name}{suffix}" for suffix in (".md", ".txt")]
         self._seen: dict[Path, _Seen] = {}
         self._older: dict[str, str] | None = None
 
@@ -151,29 +167,50 @@ class _Inbox:
 
     def present(self) -> dict[str, str]:
         """Replies that are there before the request is: without a hash, they answer another one. Name to hash."""
-        return {path.name: _hash(path.read_bytes()) for path in (self._json, *self._plain) if path.is_file()}
+        found = {}
+        for path in (self._json, *self._plain):
+            with contextlib.suppress(OSError, NotPlainError):
+                found[path.name] = _hash(read_plain(path, MAX_REPLY_BYTES))
+        return found
 
     def look(self) -> ReplyFile | None:
         """The reply, if it is there, whole, and to this request."""
+        if os.path.lexists(self.replies) and not self.replies.is_dir():
+            self._refuse(self.replies, "expected a folder, found something else")
+            return None
         for path in (self._json, *self._plain):
-            state = self._state(path)
-            if state is None:
-                continue
-            settled = time.monotonic() - state.since >= SETTLED_S
-            problem = ""
             try:
-                content = path.read_bytes() if path is self._json or settled else b""
-                found = self._read_json(content) if path is self._json else self._read_plain(path, content)
+                found = self._take(path)
             except FileNotFoundError:
-                continue  # taken away again; whoever did it will bring another
-            except ValueError as error:
-                found, problem = None, str(error)
+                self._seen.pop(path, None)
+                continue  # not there, or taken away again; whoever did it will bring another
+            except OSError as error:
+                if error.errno in _PASSING_ERRORS:
+                    raise
+                self._refuse(path, f"expected a file that can be read, found: {error.strerror}")
+                continue
             if found is not None:
-                _error_file(path).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    _error_file(path).unlink(missing_ok=True)
                 return found
-            if problem and settled:
-                self._refuse(path, problem)
         return None
+
+    def _take(self, path: Path) -> ReplyFile | None:
+        """What the file says, if that can be taken. Raises OSError."""
+        try:
+            settled = time.monotonic() - self._state(path).since >= SETTLED_S
+        except NotPlainError as error:
+            self._refuse(path, str(error))
+            return None
+        if path is not self._json and not settled:
+            return None
+        try:
+            content = read_plain(path, MAX_REPLY_BYTES)
+            return self._read_json(content) if path is self._json else self._read_text(path, content)
+        except ValueError as error:
+            if settled:
+                self._refuse(path, str(error))
+            return None
 
     def _read_json(self, content: bytes) -> ReplyFile:
         """Half a JSON object is not one: what can be read is whole. Raises ValueError."""
@@ -185,7 +222,7 @@ class _Inbox:
             raise ValueError(f"expected prompt_sha256 {self._sha256}, found that of another request: {other}")
         return found
 
-    def _read_plain(self, path: Path, content: bytes) -> ReplyFile | None:
+    def _read_text(self, path: Path, content: bytes) -> ReplyFile | None:
         """The text; None where the file is still empty. Raises ValueError."""
         if not content.strip():
             return None
@@ -203,16 +240,10 @@ class _Inbox:
         if self._older.get(path.name) == _hash(content):
             raise ValueError("expected an answer to this request; found a file that was there before it was asked")
 
-    def _state(self, path: Path) -> _Seen | None:
-        """How long the file has been as it is now; None where there is none."""
-        try:
-            status = path.stat()
-        except FileNotFoundError:
-            self._seen.pop(path, None)
-            return None
-        if status.st_size > MAX_REPLY_BYTES:
-            self._refuse(path, f"expected at most {MAX_REPLY_BYTES} bytes, found {status.st_size}")
-            return None
+    def _state(self, path: Path) -> _Seen:
+        """How long the file has been as it is now. Raises NotPlainError, OSError."""
+        status = path.lstat()
+        check_plain(status, MAX_REPLY_BYTES)
         state = (status.st_size, status.st_mtime_ns, status.st_ino)
         known = self._seen.get(path)
         if known is None or known.state != state:
@@ -225,12 +256,13 @@ class _Inbox:
         if refusal != self.refusal:
             self.refusal = refusal
             text = f"{path.name} was not taken as the reply to {self.name}: {problem}.\nReplace the file to answer.\n"
-            write_whole(_error_file(path), text.encode())
+            with contextlib.suppress(OSError):  # the error of the turn says it too
+                write_whole(_error_file(path), text.encode("utf-8", "replace"))
 
     def _request(self) -> dict[str, object]:
         try:
-            document = json.loads(self.request.read_bytes())
-        except (FileNotFoundError, ValueError):
+            document = json.loads(read_plain(self.request, MAX_REPLY_BYTES))
+        except (OSError, ValueError, RecursionError):
             return {}
         return document if isinstance(document, dict) else {}
 

@@ -14,6 +14,7 @@ from ptxbench.models.entry import Prices
 from ptxbench.models.openai_answer import ended
 from ptxbench.models.pricing import cost
 from ptxbench.records import Message, Record, Reply, Sha256, Usage
+from ptxbench.records.conversation import Dollars, Words
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _LAST_KERNEL = re.compile(r"^```cuda[^\S\n]*\n((?:(?!^```).*\n)*)^```[^\S\n]*$\s*\Z", re.MULTILINE)
@@ -23,14 +24,14 @@ class ReplyFile(Record):
     """A reply that somebody wrote as JSON. Only ``text`` is needed."""
 
     schema_version: Annotated[int, Field(ge=1, le=1)] = 1
-    text: str
-    reasoning: str = ""
-    model: str = ""
+    text: Words
+    reasoning: Words = ""
+    model: Words = ""
     """What answered."""
-    finish_reason: str = "stop"
+    finish_reason: Words = "stop"
     """``length``: cut off at an output limit. ``context_exhausted``: the conversation no longer fits what answers."""
     usage: Usage = Usage()
-    cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    cost_usd: Dollars = None
     prompt_sha256: Sha256 | None = None
     """Of the request that it answers."""
 
@@ -53,11 +54,16 @@ class ReplyFile(Record):
 def read_reply_file(content: bytes) -> ReplyFile:
     """A reply in JSON. Raises ValueError that says in one line what was expected and found."""
     try:
-        return ReplyFile.model_validate_json(content)
+        # Not by pydantic, which refuses a whole reply for half a surrogate pair in it.
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"expected a reply in JSON, found: Invalid JSON: {error}") from None
+    try:
+        return ReplyFile.model_validate(data)
     except ValidationError as failure:
-        error = failure.errors(include_url=False)[0]
-        place = ".".join(map(str, error["loc"]))
-        raise ValueError(f"expected a reply in JSON, found: {place + ': ' if place else ''}{error['msg']}") from None
+        problem = failure.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ValueError(f"expected a reply in JSON, found: {place + ': ' if place else ''}{problem['msg']}") from None
 
 
 def file_name(label: str) -> str:

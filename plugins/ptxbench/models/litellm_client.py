@@ -17,7 +17,7 @@ from ptxbench.models.http_faults import FILTERED
 from ptxbench.models.litellm_faults import read_error
 from ptxbench.models.openai_answer import Answer
 from ptxbench.models.pricing import cost
-from ptxbench.models.secrets import Scrubber, missing_key, read_key
+from ptxbench.models.secrets import Scrubber, environment_secrets, missing_key, read_key
 from ptxbench.records import Message, Reply, Usage
 
 _OTHER_CREDENTIALS = frozenset({"azure", "azure_ai"})
@@ -37,7 +37,8 @@ class LitellmClient:
         self._key = read_key(entry)
         if self._key is None:
             _check_environment(entry)
-        self._scrub = Scrubber(self._key)
+        # Without a key of the entry, litellm finds one of its own in the environment.
+        self._scrub = Scrubber(self._key) if self._key is not None else Scrubber(*environment_secrets())
         self._loop = litellm_library.acquire_loop()
         self._closed = False
 
@@ -91,18 +92,7 @@ class LitellmClient:
             cache_write_tokens=answer.cache_write_tokens,
             price_map=lambda: _mapped_price(litellm, str(self._entry.model), answer),
         )
-        return Reply(
-            text=answer.text,
-            reasoning=answer.reasoning,
-            ended=openai_answer.ended(answer.finish_reason),
-            finish_reason=answer.finish_reason,
-            usage=answer.usage,
-            cost_usd=price.usd,
-            cost_source=price.source,
-            latency_s=latency_s,
-            model=answer.model or str(self._entry.model),
-            response_id=answer.response_id,
-        )
+        return answer.reply(price=price, latency_s=latency_s, model=str(self._entry.model), scrub=self._scrub)
 
     def _access(self) -> dict[str, str]:
         """Kept in no variable, which a traceback would show."""
@@ -131,11 +121,14 @@ class LitellmClient:
     async def _read_stream(self, stream: Any) -> Answer:  # noqa: ANN401
         text, reasoning, usage, model, response_id = [], [], None, "", ""
         async for chunk in self._chunks(stream):
-            delta = chunk.choices[0].delta if chunk.choices else None
+            choice = _ours(chunk.choices)
+            delta = choice.delta if choice is not None else None
             text.append(getattr(delta, "content", None) or "")
             reasoning.append(getattr(delta, "reasoning_content", None) or "")
             usage = getattr(chunk, "usage", None) or usage
             model, response_id = model or chunk.model or "", response_id or chunk.id or ""
+        if not _has_usage(stream):
+            usage = None
         # litellm ends every stream with a finish_reason, its own where the provider sent none.
         finish_reason = getattr(stream, "received_finish_reason", None)
         if not finish_reason:
@@ -176,9 +169,9 @@ def _check_environment(entry: ModelEntry) -> None:
 
 def _whole(response: Any) -> Answer:  # noqa: ANN401
     """An answer that was not streamed."""
-    if not response.choices:
+    choice = _ours(response.choices)
+    if choice is None:
         raise openai_answer.malformed("expected an answer with a choice, found none")
-    choice = response.choices[0]
     return _built(
         choice.message.content or "",
         getattr(choice.message, "reasoning_content", None) or "",
@@ -189,10 +182,22 @@ def _whole(response: Any) -> Answer:  # noqa: ANN401
     )
 
 
+def _ours(choices: Any) -> Any:  # noqa: ANN401
+    """The choice that we asked for, of several the one numbered 0; None where it is not among them."""
+    return next((choice for choice in choices or () if getattr(choice, "index", 0) in (0, None)), None)
+
+
+def _has_usage(stream: Any) -> bool:  # noqa: ANN401
+    """Whether the provider sent its counts. Where none came, litellm counts with some tokenizer of its own."""
+    return any(getattr(chunk, "usage", None) is not None for chunk in getattr(stream, "chunks", ()))
+
+
 def _built(text: str, reasoning: str, finish_reason: str, usage: object, model: str, response_id: str) -> Answer:
+    prompt_tokens = getattr(usage, "prompt_tokens", None) or None
     counts = {
-        "prompt_tokens": getattr(usage, "prompt_tokens", None),
-        "completion_tokens": getattr(usage, "completion_tokens", None),
+        "prompt_tokens": prompt_tokens,
+        # A prompt of no token is litellm's word for counts that did not come.
+        "completion_tokens": getattr(usage, "completion_tokens", None) if prompt_tokens else None,
         "prompt_tokens_details": {"cached_tokens": _inner(usage, "prompt_tokens_details", "cached_tokens")},
         "completion_tokens_details": {
             "reasoning_tokens": _inner(usage, "completion_tokens_details", "reasoning_tokens")
@@ -206,7 +211,7 @@ def _built(text: str, reasoning: str, finish_reason: str, usage: object, model: 
         usage=openai_answer.read_usage(counts),
         model=model,
         response_id=response_id,
-        cache_write_tokens=written if isinstance(written, int) else 0,
+        cache_write_tokens=max(0, written) if isinstance(written, int) else 0,
     )
 
 

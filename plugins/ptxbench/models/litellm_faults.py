@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ptxbench.models import http_faults
-from ptxbench.models.client import CONTEXT_EXHAUSTED
+from ptxbench.models.client import CONTEXT_EXHAUSTED, ModelError
 from ptxbench.models.http_faults import FILTERED, Fault
 
 _BY_CLASS = {
@@ -45,12 +45,26 @@ _APPENDED = re.compile(
 
 def read_error(error: Exception) -> Fault:
     """The meaning of ``error``; its words are whole, without the traceback."""
+    own = _own_error(error)
+    if own is not None:
+        return Fault(own.kind, str(own), own.retry_after_s)
     names = [kind.__name__ for kind in type(error).__mro__]
     codes, message = _words(str(error))
     headers = _headers(error)
     delay = http_faults.retry_after(headers, str(error))
     detail = f"{type(error).__name__}: {message or 'without a word'}"
     return Fault(_kind(names, _status(error), codes, message, delay, answered=bool(headers)), detail, delay)
+
+
+def _own_error(error: BaseException | None) -> ModelError | None:
+    """The error that we raised under litellm, which makes others of it."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, ModelError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _kind(names: list[str], status: int, codes: str, message: str, delay: float | None, *, answered: bool) -> str:

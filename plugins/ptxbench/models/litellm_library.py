@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import logging
 import os
+import sys
 import threading
 from typing import Any
 
@@ -55,7 +56,11 @@ def library() -> Any:  # noqa: ANN401 - litellm has no types that hold
         litellm.suppress_debug_info = True
         litellm.num_retries = 0
         litellm.disable_aiohttp_transport = True  # the same HTTP client as our own: its proxies, its errors
+        litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # a kernel may well repeat a piece
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
+        from ptxbench.models.litellm_guard import hold_all
+
+        hold_all(litellm)
         return litellm
 
 
@@ -80,6 +85,8 @@ def release_loop() -> None:
 
 
 async def _close_connections() -> None:
-    close = getattr(library(), "close_litellm_async_clients", None)
+    litellm = library()
+    close = getattr(litellm, "close_litellm_async_clients", None)
     if close is not None:
         await close()
+    await litellm.aclient_session.aclose()

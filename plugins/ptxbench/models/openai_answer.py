@@ -6,7 +6,10 @@ import json
 from typing import Any, Literal, NamedTuple
 
 from ptxbench.models.client import ModelError
-from ptxbench.records import Usage
+from ptxbench.models.pricing import Cost
+from ptxbench.models.secrets import Scrubber
+from ptxbench.records import Reply, Usage
+from ptxbench.records.conversation import possible_price
 
 Ended = Literal["stop", "output_limit", "filtered", "unknown"]
 
@@ -36,6 +39,21 @@ class Answer(NamedTuple):
     response_id: str
     cache_write_tokens: int = 0
     stated_cost: float | None = None
+
+    def reply(self, *, price: Cost, latency_s: float, model: str, scrub: Scrubber) -> Reply:
+        """As records keep it, without the key, which some servers echo; ``model`` where the server names none."""
+        return Reply(
+            text=scrub.answer(self.text),
+            reasoning=scrub.answer(self.reasoning),
+            ended=ended(self.finish_reason),
+            finish_reason=scrub.answer(self.finish_reason),
+            usage=self.usage,
+            cost_usd=price.usd,
+            cost_source=price.source,
+            latency_s=latency_s,
+            model=scrub.answer(self.model) or model,
+            response_id=scrub.answer(self.response_id),
+        )
 
 
 def ended(finish_reason: str) -> Ended:
@@ -118,13 +136,13 @@ class Assembly:
             usage=read_usage(usage),
             model=self._model,
             response_id=self._id,
-            cache_write_tokens=_count(_inner(usage, "prompt_tokens_details"), "cache_write_tokens") or 0,
+            cache_write_tokens=max(0, _count(_inner(usage, "prompt_tokens_details"), "cache_write_tokens") or 0),
             stated_cost=_stated(usage),
         )
 
 
 def read_usage(usage: dict[str, Any]) -> Usage:
-    """Tokens as the server counts them; whatever it does not say in a sound way is None."""
+    """Tokens as the server counts them; whatever it does not say in a sound way is None (see Usage)."""
     details = _inner(usage, "completion_tokens_details")
     cached = _count(_inner(usage, "prompt_tokens_details"), "cached_tokens")
     if cached is None:
@@ -144,10 +162,10 @@ def malformed(message: str) -> ModelError:
 
 
 def _choice(data: dict[str, Any]) -> dict[str, Any] | None:
+    """The choice that we asked for: of several the one numbered 0, which is also what one without a number is."""
     choices = data.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        return choices[0]
-    return None
+    found = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+    return next((choice for choice in found if choice.get("index", 0) in (0, None)), None)
 
 
 def _words(value: object) -> str:
@@ -170,13 +188,13 @@ def _inner(usage: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _count(values: dict[str, Any], name: str) -> int | None:
     value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _stated(usage: dict[str, Any]) -> float | None:
     """OpenRouter and some gateways state the price of a call, in US dollars."""
     value = usage.get("cost")
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e6 else None
+    return possible_price(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _shown(text: str) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_RESPONSE_BYTES = 64 << 20
 """Far more than any answer; a server that never ends would otherwise fill the memory."""
+MAX_LINE_BYTES = 8 << 20
+"""Of a stream: far more than one piece of an answer."""
 
 
 class OpenAIClient:
@@ -84,18 +86,7 @@ class OpenAIClient:
             cache_write_tokens=answer.cache_write_tokens,
             stated=answer.stated_cost,
         )
-        return Reply(
-            text=answer.text,
-            reasoning=answer.reasoning,
-            ended=openai_answer.ended(answer.finish_reason),
-            finish_reason=answer.finish_reason,
-            usage=answer.usage,
-            cost_usd=price.usd,
-            cost_source=price.source,
-            latency_s=latency_s,
-            model=answer.model or str(self._entry.model),
-            response_id=answer.response_id,
-        )
+        return answer.reply(price=price, latency_s=latency_s, model=str(self._entry.model), scrub=self._scrub)
 
     def _connection(self) -> httpx.AsyncClient:
         """Made in the loop's thread, where it is used. The time limits of reading are ours."""
@@ -112,7 +103,8 @@ class OpenAIClient:
     def _headers(self) -> dict[str, str]:
         """Kept in no variable, which a traceback would show."""
         key = {"Authorization": f"Bearer {self._key.reveal()}"} if self._key is not None else {}
-        return {"Content-Type": "application/json", "Accept": "text/event-stream, application/json"} | key
+        accepted = {"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"}
+        return {"Content-Type": "application/json"} | accepted | key
 
     async def _answer(self, messages: tuple[Message, ...]) -> Answer:
         httpx = self._httpx
@@ -131,14 +123,16 @@ class OpenAIClient:
             raise ModelError("timeout", f"no connection within {self._entry.connect_timeout_s:g} s") from None
         except httpx.TimeoutException as error:
             raise ModelError("timeout", f"{type(error).__name__} while the request was sent") from None
-        except httpx.DecodingError as error:
-            raise openai_answer.malformed(f"expected a body as its headers say, found: {error}") from None
         except httpx.TransportError as error:
             raise ModelError("connection", f"the connection failed: {error or type(error).__name__}") from None
 
     async def _read(self, response: httpx.Response) -> Answer:
+        coding = response.headers.get("content-encoding", "identity").strip().lower()
         if response.status_code != 200:
-            return _refused(response, await self._text(response))
+            return _refused(response, await self._text(response) if coding == "identity" else "")
+        if coding != "identity":
+            # Unpacked, a few bytes may be more than the memory holds, by several codings in turn at once.
+            raise openai_answer.malformed(f"expected a body that is not compressed, as was asked for, found {coding!r}")
         if "text/event-stream" not in response.headers.get("content-type", ""):
             data = openai_answer.read_json(await self._text(response), "the answer")
             if data.get("error"):
@@ -163,7 +157,7 @@ class OpenAIClient:
 
     async def _pieces(self, response: httpx.Response, between_s: float) -> AsyncIterator[bytes]:
         """The body as it comes. Raises ModelError for a pause that is too long, or for far too much."""
-        body = response.aiter_bytes()
+        body = response.aiter_raw()
         total, limit, what = 0, max(between_s, self._entry.first_byte_timeout_s), "the first byte of the body"
         while True:
             try:
@@ -180,15 +174,20 @@ class OpenAIClient:
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """The data of server-sent events, of which each line is one here.
 
-    Only LF ends a line: JSON may hold U+2028 and the like as they are. What no LF ends was cut off.
+    Only LF ends a line: JSON may hold U+2028 and the like as they are. What no LF ends was cut off. Raises ModelError
+    for a line that is too long.
     """
-    rest = b""
+    begun = bytearray()
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, rest = piece.split(b"\n")
         for line in lines:
-            text = line.rstrip(b"\r").decode("utf-8", "replace")
+            text = bytes(begun + line).rstrip(b"\r").decode("utf-8", "replace")
+            begun.clear()
             if text.startswith("data:"):
                 yield text.removeprefix("data:").strip(" ")
+        begun += rest
+        if len(begun) > MAX_LINE_BYTES:
+            raise openai_answer.malformed(f"expected lines of at most {MAX_LINE_BYTES} bytes, found a longer one")
 
 
 def _refused(response: httpx.Response, body: str) -> Answer:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ptxbench.models.entry import Prices
 from ptxbench.records import Usage
+from ptxbench.records.conversation import possible_price
 
 CostSource = Literal["models_file", "provider", "price_map", "unknown"]
 
@@ -47,10 +48,13 @@ def cost(
     stated: float | None = None,
     price_map: Callable[[], float | None] = lambda: None,
 ) -> Cost:
-    """The cost of a call by the first that knows: the entry's prices, what the provider states, the price map."""
+    """The cost of a call by the first that knows: the entry's prices, what the provider states, the price map.
+
+    A price that cannot be, such as a negative one, is none.
+    """
     if prices is not None and (known := price(prices, usage, cache_write_tokens)) is not None:
         return Cost(known, "models_file")
-    if stated is not None:
-        return Cost(stated, "provider")
-    mapped = price_map()
+    if (said := possible_price(stated)) is not None:
+        return Cost(said, "provider")
+    mapped = possible_price(price_map())
     return UNKNOWN if mapped is None else Cost(mapped, "price_map")

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 from ptxbench.errors import InputError
+from ptxbench.models import credentials
 from ptxbench.models.entry import ModelEntry
 
 HIDDEN = "[hidden]"
@@ -21,14 +22,6 @@ _EXAMINED_CHARS = 20_000
 _MIN_CHARS = 8
 """Shorter values of an environment variable are words rather than keys: hiding them would spoil the text."""
 
-_HEADER = re.compile(
-    r"(?i)\b((?:proxy-)?authorization|x-api-key|api-key|x-goog-api-key|api_key|access_token)"
-    r"(['\"]?\s*[:=]\s*['\"]?)((?:bearer|basic|token)\s+)?[^\s'\",;)}\]]+"
-)
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}")
-_PROVIDER_KEY = re.compile(r"\b(sk|pk|rk|gsk|xai|hf|nvapi|AIza)[-_]?[A-Za-z0-9_*-]*[A-Za-z0-9*]{8,}")
-"""Keys as their providers shape them: an error may quote a part of one, masked in the middle."""
-_USERINFO = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^\s/@'\"]*@")
 _QUERY = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s?#'\"<>]*)\?[^\s'\"<>]*")
 
 
@@ -78,25 +71,28 @@ class Scrubber:
     """Removes credentials from text that comes from outside: known ones by value, others by where they stand."""
 
     def __init__(self, *secrets: Secret | None) -> None:
-        values = {secret.reveal() for secret in secrets if secret is not None}
-        values |= {
-            value.strip()
-            for name, value in os.environ.items()
-            if _SECRET_NAME.search(name.upper()) and len(value.strip()) >= _MIN_CHARS
-        }
-        forms = {form for value in values for form in _forms(value)}
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._values = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+        sent = {secret.reveal() for secret in secrets if secret is not None}
+        known = sent | {secret.reveal() for secret in environment_secrets()}
+        self._sent = _any_of(value for value in sent if len(value) >= _MIN_CHARS)
+        self._values = _any_of(form for value in known for form in _forms(value))
 
     def __call__(self, text: str) -> str:
         """``text`` without credentials."""
         if self._values is not None:
             text = self._values.sub(HIDDEN, text)
-        text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
-        text = _BEARER.sub(rf"\1 {HIDDEN}", text)
-        text = _PROVIDER_KEY.sub(HIDDEN, text)
-        text = _USERINFO.sub(rf"\1{HIDDEN}@", text)
+        text = credentials.HEADER.sub(rf"\1\2{HIDDEN}", text)
+        text = credentials.BEARER.sub(rf"\1 {HIDDEN}", text)
+        text = credentials.PROVIDER_KEY.sub(HIDDEN, text)
+        text = credentials.USERINFO.sub(rf"\1{HIDDEN}@", text)
         return _QUERY.sub(rf"\1?{HIDDEN}", text)
+
+    def answer(self, text: str) -> str:
+        """``text`` of a model's answer without the secrets that were sent to it. Nothing else of it is touched."""
+        return self._sent.sub(HIDDEN, text) if self._sent is not None else text
+
+    def knows_one_in(self, text: str) -> bool:
+        """Whether ``text`` holds a known credential, in any form."""
+        return self._values is not None and self._values.search(text) is not None
 
     def bounded(self, text: str, limit: int = MAX_MESSAGE_CHARS) -> str:
         """The start of ``text`` without credentials. Cut after they are found: half a key would not be."""
@@ -109,6 +105,20 @@ class Scrubber:
 
     def __repr__(self) -> str:
         return "Scrubber()"
+
+
+def environment_secrets() -> tuple[Secret, ...]:
+    """Values of the environment variables that are named like credentials."""
+    return tuple(
+        Secret(value.strip())
+        for name, value in os.environ.items()
+        if _SECRET_NAME.search(name.upper()) and len(value.strip()) >= _MIN_CHARS
+    )
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(set(texts), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
 def _forms(value: str) -> Iterable[str]:

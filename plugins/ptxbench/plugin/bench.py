@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -12,20 +11,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.plugin.allotment import Allotment
 from ptxbench.plugin.items import plan_trajectories
-from ptxbench.plugin.options import DEFAULT_TURNS, Options
+from ptxbench.plugin.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
     from ptxbench.agent.budget import Budget, Spent
     from ptxbench.agent.conversation import Connection, ConversingModel
+    from ptxbench.agent.identity import Session
     from ptxbench.agent.meter import Meter
     from ptxbench.cases import Case, Suite
     from ptxbench.models import Model
+    from ptxbench.models.catalog import Catalog
     from ptxbench.models.client import ModelClient
     from ptxbench.models.entry import ModelEntry
     from ptxbench.packs import Pack
@@ -56,6 +57,7 @@ class Bench:
         self._conversing: dict[str, ConversingModel] = {}
         self._packs: dict[str, Pack] = {}
         self._repeated: list[RunStore] = []
+        self._held: int | None = None
         self._lock = threading.Lock()
 
     @cached_property
@@ -90,13 +92,12 @@ class Bench:
     def models(self) -> tuple[Model, ...]:
         """The selected models. No language model is asked, or its key looked for, before a turn needs it."""
         from ptxbench.models import open_models
-        from ptxbench.models.catalog import load_catalog
 
         return open_models(
             self.options.models,
             root=self.root,
             open_run=self._open_run,
-            catalog=load_catalog(self.options.models_file),
+            catalog=_catalog(self.options.models_file),
             converse=self._converse,
         )
 
@@ -108,10 +109,22 @@ class Bench:
     @cached_property
     def store(self) -> RunStore:
         """The run folder, created or resumed."""
-        from ptxbench.agent import RunStore, suite_identity
+        from ptxbench.agent import RunStore
+
+        return RunStore.open(self.run_folder, *self.session())
+
+    def session(self) -> Session:
+        """What this session brings to its run; of language models, those whose clients are open."""
+        from ptxbench.agent import suite_identity
+        from ptxbench.agent.identity import ModelTerms, Session
 
         turns = {plan.model.name: plan.turns for plan in self.plans}
-        return RunStore.open(self.run_folder, {self.suite.name: suite_identity(self.suite.table)}, turns)
+        terms = {
+            name: ModelTerms(sent=dict(self._clients[name].settings()), knowledge=self.options.knowledge)
+            for name in self._conversing
+            if name in self._clients
+        }
+        return Session({self.suite.name: suite_identity(self.suite.table)}, turns, terms)
 
     @cached_property
     def meter(self) -> Meter:
@@ -143,17 +156,27 @@ class Bench:
         names = dict.fromkeys(plan.model.name for plan in plans)
         return tuple(self._conversing[name] for name in names if name in self._conversing)
 
-    def check(self, plans: Sequence[TrajectoryPlan]) -> None:
-        """Find out before the first turn what would fail at the fifth: prices, packs, keys, packages, programs.
+    def begin(self, plans: Sequence[TrajectoryPlan]) -> None:
+        """Find out before the first turn what would fail at the fifth: prices, packs, keys, packages, programs, run.
 
         Raises InputError.
         """
+        self._check(plans)
+        self.store  # noqa: B018 - opening it is the point
+        if self.conversing(plans):
+            self._hold()
+
+    def check_prices(self, model: ConversingModel) -> None:
+        """Raises InputError for a model whose calls a budget in dollars could not count."""
+        if self.options.budget_usd is not None and model.entry.prices is None:
+            raise InputError(
+                f"--budget-usd: expected prices of every language model, found none of {model.name}; add `prices` "
+                "to its entry in a models file (--models-file), or use --budget-tokens"
+            )
+
+    def _check(self, plans: Sequence[TrajectoryPlan]) -> None:
         for model in self.conversing(plans):
-            if self.options.budget_usd is not None and model.entry.prices is None:
-                raise InputError(
-                    f"--budget-usd: expected prices of every language model, found none of {model.name}; add `prices` "
-                    "to its entry in a models file (--models-file), or use --budget-tokens"
-                )
+            self.check_prices(model)
             own = [plan for plan in plans if plan.model is model]
             for plan in {(plan.case.name, plan.case.arch.name, plan.variant): plan for plan in own}.values():
                 model.first_prompt(plan.case, plan.variant)
@@ -162,6 +185,8 @@ class Bench:
     def allot(self, workers: int) -> Allotment:
         """What this session may spend."""
         limits = (self.options.budget_usd, self.options.budget_tokens)
+        if limits != (None, None) and self._stored() and self.conversing(self.plans):
+            self._hold()  # before looking what others spent, who could go on spending
         earlier = {} if limits == (None, None) else self._spent()
         spent = {name: (amount.usd, amount.tokens) for name, amount in earlier.items()}
         return Allotment(usd=limits[0], tokens=limits[1], workers=workers, spent=spent)
@@ -209,24 +234,37 @@ class Bench:
 
     def close_models(self) -> None:
         """Let go of clients. Raises InfrastructureError if a reply was received that still cannot be stored."""
-        with ExitStack() as stack:
+        failure: InfrastructureError | None = None
+        closing: list[Callable[[], None]] = [model.close for model in self._conversing.values()]
+        for close in (*closing, *(client.close for client in self._clients.values())):
             # Whatever one of them meets, the others' replies are stored too.
-            for model in self._conversing.values():
-                stack.callback(model.close)
-            for client in self._clients.values():
-                stack.callback(client.close)
+            try:
+                close()
+            except InfrastructureError as error:
+                failure = failure or error
+            except Exception as error:
+                failure = failure or InfrastructureError("internal_error", f"{type(error).__name__}: {error}")
+        if failure is not None:
+            raise failure
+
+    def release(self) -> None:
+        """Let other sessions have the run. Idempotent."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def _open_run(self, text: str) -> RunStore:
-        from ptxbench.agent import RunStore, resolve_run
+        from ptxbench.agent import resolve_run
+        from ptxbench.agent.repeating import RepeatedRun
 
-        run = RunStore.read(resolve_run(self.root, text))
+        run = RepeatedRun.read(resolve_run(self.root, text))
         self._repeated.append(run)
         return run
 
     def _converse(self, entry: ModelEntry) -> ConversingModel:
         from ptxbench.agent.conversation import ConversingModel
 
-        turns = self.options.turns or DEFAULT_TURNS
+        turns = self.options.turns_given(ConversingModel.turns)
         model = ConversingModel(entry, turns, self.pack, lambda: self._connect(entry))
         self._conversing[model.name] = model
         return model
@@ -257,13 +295,37 @@ class Bench:
         """What the run folder says was spent, by trajectory."""
         from ptxbench.agent import RunStore
         from ptxbench.agent.budget import spent_in
-        from ptxbench.agent.store import RUN_FILE
 
-        if not (self.run_folder / RUN_FILE).exists():
+        if not self._stored():
             return {}
         self.models  # noqa: B018 - a controller has not opened them yet, and prices are theirs to know
         prices = {name: model.entry.prices for name, model in self._conversing.items()}
         return spent_in(RunStore.read(self.run_folder), prices)
+
+    def _stored(self) -> bool:
+        from ptxbench.agent.run_file import RUN_FILE
+
+        return (self.run_folder / RUN_FILE).exists()
+
+    def _hold(self) -> None:
+        """Hold the run for this session, workers included: what they spend is this session's."""
+        from ptxbench.agent.session_lock import hold_session
+
+        if self._held is None and self._run_folder is None:
+            limits = (self.options.budget_usd, self.options.budget_tokens)
+            self._held = hold_session(self.run_folder, alone=limits != (None, None))
+
+
+def _catalog(user_file: Path | None) -> Catalog:
+    """Our models and the user's. Raises InputError that names the page about them."""
+    from ptxbench.models.catalog import load_catalog
+    from ptxbench.trace.faults import FileError
+
+    try:
+        return load_catalog(user_file)
+    except FileError as error:
+        advice = "correct the file (docs/models.md describes it)."
+        raise FileError(error.file, error.line, error.field, error.expected, error.found, advice) from None
 
 
 def _compile_slots() -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ptxbench.errors import InputError
 from ptxbench.plugin.bench import Bench
+from ptxbench.plugin.scheduling import visible_devices
 
 if TYPE_CHECKING:
     from ptxbench.agent import RunStore, TrajectoryPlan
@@ -47,7 +48,12 @@ def describe(bench: Bench, plans: Sequence[TrajectoryPlan]) -> list[str]:
             lines.append("  no model call: its sources exist already")
     if total is not None and len(lines) > 1 and len(_grouped(plans)) > 1:
         lines += ["In all:", *(f"  {line}" for line in _calls(total))]
-    return [*lines, *_budget(bench), f"Run: {bench.run_name if bench.options.run is not None else 'a new folder'}"]
+    return [
+        *lines,
+        *_budget(bench),
+        *_obstacles(bench),
+        f"Run: {bench.run_name if bench.options.run is not None else 'a new folder'}",
+    ]
 
 
 def _grouped(plans: Iterable[TrajectoryPlan]) -> dict[tuple[str, str], list[TrajectoryPlan]]:
@@ -67,11 +73,14 @@ def _extent(plans: Sequence[TrajectoryPlan]) -> str:
 
 def _stored(bench: Bench) -> RunStore | None:
     from ptxbench.agent import RunStore
-    from ptxbench.agent.store import RUN_FILE
+    from ptxbench.agent.run_file import RUN_FILE
 
     if bench.options.run is None or not (bench.run_folder / RUN_FILE).exists():
         return None
-    return RunStore.read(bench.run_folder)
+    try:
+        return RunStore.read(bench.run_folder)
+    except InputError:
+        return None  # told among what is missing
 
 
 def _left(store: RunStore | None, plan: TrajectoryPlan) -> list[int]:
@@ -141,11 +150,28 @@ def _basis(sizes: Sizes, model: ConversingModel) -> str:
 
 
 def _missing(bench: Bench, model: ConversingModel) -> list[str]:
-    """What would keep the run from starting now."""
+    """What the model wants before the run can start."""
+    needs = (lambda: bench.open_client(model.entry), lambda: bench.check_prices(model))
+    return [f"missing: {problem}" for need in needs for problem in _refusal(need)]
+
+
+def _obstacles(bench: Bench) -> list[str]:
+    """What else would end the run before its first turn, or make each of its turns an error."""
+    from ptxbench.agent.run_file import check
+
+    found = _refusal(lambda: check(bench.run_folder, bench.session()))
+    if bench.options.profiler == "local" and not visible_devices():
+        found.append("--profiler local: expected a GPU, found none; use auto or replay to judge stored evidence")
+    return [f"missing: {problem}" for problem in found]
+
+
+def _refusal(need: Callable[[], object]) -> list[str]:
     try:
-        bench.open_client(model.entry)
+        need()
     except InputError as error:
-        return [f"missing: {error}"]
+        return [str(error)]
+    except OSError as error:
+        return [f"expected a run folder that can be read, found: {error}; choose another --run"]
     return []
 
 

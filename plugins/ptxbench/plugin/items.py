@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import pytest
 
 from ptxbench.errors import InputError
-from ptxbench.plugin.options import DEFAULT_TURNS, Options
+from ptxbench.plugin.options import Options
 
 if TYPE_CHECKING:
     from ptxbench.agent import TrajectoryPlan
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ptxbench.records import TurnKey
 
 FIXTURE = "turn"
+ITEM = "ptxbench.item"
+"""User property of our items, with which a worker tells the controller which they are; taken off before anybody reports
+it."""
 
 
 class PlannedTurn(NamedTuple):
@@ -42,9 +45,8 @@ def plan_trajectories(options: Options, cases: Sequence[Case], models: Sequence[
 
     variants = _choose_variants(options.variants, cases)
     return tuple(
-        TrajectoryPlan(model, case, variant, trajectory, turns)
+        TrajectoryPlan(model, case, variant, trajectory, options.turns_given(model.turns))
         for model in models
-        for turns in [options.turns or min(DEFAULT_TURNS, model.turns or DEFAULT_TURNS)]
         for case in cases
         for variant in variants[case.name, case.arch.name]
         for trajectory in range(options.trajectories)
@@ -88,6 +90,13 @@ def planned_turn(item: pytest.Item) -> PlannedTurn | None:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     parameter = parameters.get(FIXTURE)
     return parameter if isinstance(parameter, PlannedTurn) else None
+
+
+def name_ours(items: Iterable[pytest.Item]) -> None:
+    """Mark the items that are about turns: ids of others may look like theirs."""
+    for item in items:
+        if planned_turn(item) is not None:
+            item.user_properties.append((ITEM, ""))
 
 
 def selected_plans(items: Iterable[pytest.Item]) -> tuple[TrajectoryPlan, ...]:

@@ -49,6 +49,10 @@ class Options:
     budget_tokens: int | None = None
     dry_run: bool = False
 
+    def turns_given(self, natural: int | None) -> int:
+        """Turns of each trajectory of a model that has ``natural`` ones; None: the protocol alone limits them."""
+        return self.turns or min(DEFAULT_TURNS, natural or DEFAULT_TURNS)
+
 
 def add_options(parser: pytest.Parser) -> None:
     """Declare the options."""

@@ -26,6 +26,7 @@ class ProgressBoard:
         self._workers: dict[str, Progress] = {}
         self._line: StatusLine | None = None
         self._writer: Any = None
+        self._original: Any = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -47,7 +48,7 @@ class ProgressBoard:
         if file is None or config.option.collectonly or config.option.capture == "no" or not _is_terminal(file):
             return
         self._line = StatusLine(file, lambda: describe(self.progress()))
-        self._writer, writer._file = writer, self._line.file
+        self._writer, self._original, writer._file = writer, file, self._line.file
         self._line.start()
 
     @pytest.hookimpl(tryfirst=True)
@@ -55,7 +56,7 @@ class ProgressBoard:
         """Take the line away."""
         if self._line is not None:
             self._line.close()
-            self._writer._file = self._writer._file._file
+            self._writer._file = self._original
             self._line = None
 
     def progress(self) -> Progress:

@@ -67,6 +67,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         # What could not be stored was told when the engine closed.
         with suppress(InfrastructureError):
             found.close_models()
+        found.release()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -78,6 +79,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         items.parametrize(metafunc, session.plans)
     except InputError as error:
         raise pytest.Collector.CollectError(str(error)) from None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Say which items are ours."""
+    items.name_ours([item])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,8 +104,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return True
     if plans:
         with _usage_errors():
-            found.check(plans)
-            found.store  # noqa: B018 - opening it is the point
+            found.begin(plans)
     return None
 
 
@@ -110,8 +115,9 @@ def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[
     turns = set(map(scheduling.scope_of, filter(scheduling.turn_id, ids)))
     if found is not None and turns:
         with _usage_errors():
-            found.check([plan for plan in found.plans if plan.id in turns])
-            found.store  # noqa: B018 - opening it is the point
+            plans = [plan for plan in found.plans if plan.id in turns]
+            if plans:
+                found.begin(plans)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ptxbench.plugin.items import ITEM
+
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
@@ -233,6 +235,9 @@ def handle_crash(crashitem: str, report: pytest.TestReport, scheduler: object) -
         report.outcome = "rerun"  # type: ignore[assignment]
     else:
         report.when = "setup"
+        if turn_id(crashitem) is not None:
+            # The worker is gone that could have said whose item it was.
+            report.user_properties.append((ITEM, ""))
 
 
 def share_of_session(session: pytest.Session) -> list[pytest.Item]:

@@ -15,6 +15,7 @@ import pytest
 
 from ptxbench.errors import PtxBenchError
 from ptxbench.plugin.bench import Bench
+from ptxbench.plugin.items import ITEM
 from ptxbench.plugin.progress import ProgressBoard
 from ptxbench.plugin.scheduling import turn_id
 
@@ -43,11 +44,15 @@ class Summary:
         """Remember to say how to go on."""
         self._interrupted = True
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember which turns the session is about, and what workers have to say."""
         found = turn_id(report.nodeid)
-        if found is None:
+        # Ids of other tests may look like ours.
+        ours = any(name == ITEM for name, _ in report.user_properties)
+        if found is None or not ours:
             return
+        report.user_properties[:] = [item for item in report.user_properties if item[0] != ITEM]
         setup = report if report.when == "setup" else None
         self._seen[found] = setup or self._seen.get(found)
         self._notes.update((str(text), None) for name, text in report.user_properties if name == NOTE)
@@ -56,9 +61,14 @@ class Summary:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the JSON report. Last, when all workers have ended."""
-        path = self._bench.options.ptx_json
-        if path is None or not self._seen or session.config.option.collectonly:
+        """Write the JSON report. Last, when all workers have ended.
+
+        Also that of a session which was stopped before any turn: an older file would be taken for its report.
+        """
+        options = self._bench.options
+        path = options.ptx_json
+        happened = self._seen or self._interrupted
+        if path is None or not happened or session.config.option.collectonly or options.dry_run:
             return
         from ptxbench.report import write_report
 
@@ -98,7 +108,7 @@ class Summary:
             write(f"no report: {error}", red=True)
         for reason, count in self._skipped.items():
             write(f"skipped {count}: {reason}")
-        for note in self._notes:
+        for note in (*self._notes, *self._left_over()):
             write(note, yellow=True)
         if self._json_error:
             write(self._json_error, red=True)
@@ -110,11 +120,22 @@ class Summary:
         # With "=": pytest takes a path that stands alone for a place to find tests in.
         write(f"Run: {shown} ({shlex.join([f'--run={self._bench.run_name}'])} resumes it)")
 
+    def _left_over(self) -> list[str]:
+        """What the run paid for beside its turns. Budgets count it, tables do not."""
+        from ptxbench.report.calls import describe_left_over
+
+        names = {model.name for model in self._bench.conversing(self._bench.plans)}
+        if not names:
+            return []
+        pending = [found for found in self._bench.store.pending_replies() if found.key.model in names]
+        return describe_left_over([found.exchange.reply for found in pending if found.exchange.reply is not None])
+
     def _totals(self) -> str:
         from ptxbench.report import describe_calls
+        from ptxbench.report.calls import count_of
 
         rows = self.report.turns
-        texts = [f"{len(rows)} turns, {sum(row.verdict.correct for row in rows)} correct"]
+        texts = [f"{count_of(len(rows), 'turn')}, {sum(row.verdict.correct for row in rows)} correct"]
         if self.report.calls is not None:
             texts.append(describe_calls(self.report.calls))
         busy = self._board.progress().busy_share

@@ -5,11 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
 from ptxbench.records.base import Record, Sha256
+
+MOST_TOKENS = 2**53
+"""No call has more; beyond it a float no longer holds each number."""
+MOST_DOLLARS = 1e6
+"""No call costs so much."""
+
+
+def storable(text: str) -> str:
+    """``text`` with what no file can hold replaced: JSON can name halves of a surrogate pair."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def possible_price(usd: float | None) -> float | None:
+    """``usd``, or None where no call can have that price: negative, not a number, or beyond all bounds."""
+    return usd if usd is not None and 0 <= usd < MOST_DOLLARS else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+Words = Annotated[str, BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)]
+"""A text of a provider. Whatever it holds, it can be stored."""
+Dollars = Annotated[float | None, BeforeValidator(lambda value: possible_price(value) if _is_number(value) else value)]
+"""A price that somebody states; one that cannot be counts as not told."""
 
 
 class Message(Record):
@@ -20,7 +45,11 @@ class Message(Record):
 
 
 class Usage(Record):
-    """Tokens of one call, as the provider counts them; None where it does not say."""
+    """Tokens of one call, as the provider counts them; None where it does not say.
+
+    Counts that cannot be are as good as none, so that nobody saves a budget with them: a negative one, one beyond
+    MOST_TOKENS, and both of a part and a whole where the part is larger.
+    """
 
     input_tokens: int | None = None
     """All tokens of the prompt, cached ones included."""
@@ -29,28 +58,44 @@ class Usage(Record):
     """All generated tokens, reasoning included."""
     reasoning_tokens: int | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_can_be(cls, data: Any) -> Any:  # noqa: ANN401 - whatever somebody wrote
+        if not isinstance(data, dict):
+            return data
+        counts = {name: None if _is_impossible(value) else value for name, value in data.items()}
+        for part, whole in (("cached_input_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
+            few, many = counts.get(part), counts.get(whole)
+            if isinstance(few, int) and isinstance(many, int) and few > many:
+                counts |= {part: None, whole: None}
+        return counts
+
+
+def _is_impossible(count: object) -> bool:
+    return isinstance(count, int) and not 0 <= count <= MOST_TOKENS
+
 
 class Reply(Record):
     """What a model answered in one call."""
 
-    text: str
+    text: Words
     """The visible answer, which code is taken from."""
-    reasoning: str = ""
+    reasoning: Words = ""
     """Thinking that the provider returned apart from the answer. Kept for audit; never looked at for code."""
-    source: str | None = None
+    source: Words | None = None
     """A kernel that was handed over as a file instead of in the text, as a coding agent does."""
     ended: Literal["stop", "output_limit", "filtered", "unknown"]
-    finish_reason: str
+    finish_reason: Words
     """The provider's own word for it."""
     usage: Usage = Usage()
-    cost_usd: float | None = None
+    cost_usd: Dollars = None
     """Price of the call in US dollars; None where no price is known."""
     cost_source: Literal["models_file", "provider", "price_map", "unknown"] = "unknown"
     latency_s: float
     """From the request to the last byte of the answer, without failed attempts."""
-    model: str
+    model: Words
     """What answered, in the provider's words: an alias may be served by another version tomorrow."""
-    response_id: str = ""
+    response_id: Words = ""
 
 
 class FailedAttempt(Record):

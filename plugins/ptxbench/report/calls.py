@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ptxbench.records import Record, Reply, TurnRecord
 
@@ -62,6 +62,11 @@ def _ended(replies: Iterable[Reply], how: str) -> int:
     return sum(reply.ended == how for reply in replies)
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return ``1 turn`` or ``2 turns``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def short_count(number: int) -> str:
     """Return a number of tokens in a few characters: ``950``, ``9.5k``, ``95k``, ``1.25M``."""
     if number < 1000:
@@ -78,14 +83,26 @@ def money(calls: Calls) -> str:
     return f"{calls.cost_usd:.{2 if calls.cost_usd >= 1 else 4}f}" + ("+" if calls.unpriced else "")
 
 
+def describe_left_over(replies: Sequence[Reply]) -> list[str]:
+    """Return one sentence about replies that no turn is made of; none where there is no such reply."""
+    if not replies:
+        return []
+    known = [reply.cost_usd for reply in replies if reply.cost_usd is not None]
+    cost = f"USD {sum(known):.4f}" + ("+" if len(known) < len(replies) else "") if known else "USD ?"
+    are = "1 reply that no turn is" if len(replies) == 1 else f"{len(replies)} replies that no turn is"
+    return [
+        f"Beside these calls the run holds {are} made of, {cost} (replies/): budgets count them, the table does not."
+    ]
+
+
 def describe_calls(calls: Calls) -> str:
     """Return one sentence about calls, without a full stop."""
     cached = f" ({short_count(calls.cached_input_tokens)} cached)" if calls.cached_input_tokens else ""
     texts = [
-        f"{calls.calls} model calls, {short_count(calls.input_tokens)} input{cached} and "
+        f"{count_of(calls.calls, 'model call')}, {short_count(calls.input_tokens)} input{cached} and "
         f"{short_count(calls.output_tokens)} output tokens, USD {money(calls)}, "
         f"median call {calls.median_latency_s:.1f} s"
     ]
     if calls.uncounted:
-        texts.append(f"{calls.uncounted} calls without a token count")
+        texts.append(f"{count_of(calls.uncounted, 'call')} without a token count")
     return ", ".join(texts)

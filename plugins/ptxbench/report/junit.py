@@ -8,12 +8,14 @@ from ptxbench.report.summary import used_evidence
 
 def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
     """Return (name, value) pairs that say what the verdict is and what it rests on. Absent values have no pair."""
-    verdict, evidence, key = record.verdict, used_evidence(record), record.key
-    baseline = evidence.run.baseline if evidence is not None else None
-    exchange = record.exchange
-    reply = exchange.reply if exchange is not None else None
-    usage = reply.usage if reply is not None else None
-    values: dict[str, object] = {
+    values = {**_identity(record), **_verdict(record), **_evidence(record), **_call(record)}
+    values["infrastructure_fault"] = record.fault.kind if record.fault is not None else None
+    return [(f"ptxbench.{name}", str(value)) for name, value in values.items() if value is not None]
+
+
+def _identity(record: TurnRecord) -> dict[str, object]:
+    key = record.key
+    return {
         "model": key.model,
         "case": key.case,
         "arch": key.arch,
@@ -22,6 +24,12 @@ def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
         "turn": key.turn,
         "source_sha256": record.source_sha256,
         "cubin_sha256": record.build.cubin_sha256 if record.build is not None else None,
+    }
+
+
+def _verdict(record: TurnRecord) -> dict[str, object]:
+    verdict = record.verdict
+    return {
         "outcome": verdict.outcome.value,
         "rule": verdict.rule,
         "message": verdict.message,
@@ -33,25 +41,39 @@ def turn_properties(record: TurnRecord) -> list[tuple[str, str]]:
         "latency_ms": verdict.latency_ms,
         "latency_source": verdict.latency_source,
         "baseline_ms": verdict.baseline_ms,
-        "baseline": f"{baseline.library} {baseline.version} ({baseline.call})" if baseline is not None else None,
         "speedup": verdict.speedup,
         "relative_rms": verdict.relative_rms,
         "mismatch_share": verdict.mismatch_share,
         "roofline_share": verdict.roofline_share,
         "useful_share": verdict.useful_share,
         "flags": " ".join(verdict.flags) or None,
+    }
+
+
+def _evidence(record: TurnRecord) -> dict[str, object]:
+    evidence = used_evidence(record)
+    baseline = evidence.run.baseline if evidence is not None else None
+    return {
+        "baseline": f"{baseline.library} {baseline.version} ({baseline.call})" if baseline is not None else None,
         "evidence": record.evidence_origin,
         "device": evidence.device.name if evidence is not None else None,
         "measured_at": evidence.measured_at if evidence is not None else None,
-        "answered_by": reply.model if reply is not None else None,
-        "reply_ended": reply.ended if reply is not None else None,
-        "input_tokens": usage.input_tokens if usage is not None else None,
-        "cached_input_tokens": usage.cached_input_tokens if usage is not None else None,
-        "output_tokens": usage.output_tokens if usage is not None else None,
-        "reasoning_tokens": usage.reasoning_tokens if usage is not None else None,
-        "cost_usd": reply.cost_usd if reply is not None else None,
-        "call_latency_s": reply.latency_s if reply is not None else None,
-        "failed_attempts": len(exchange.attempts) or None if exchange is not None else None,
-        "infrastructure_fault": record.fault.kind if record.fault is not None else None,
     }
-    return [(f"ptxbench.{name}", str(value)) for name, value in values.items() if value is not None]
+
+
+def _call(record: TurnRecord) -> dict[str, object]:
+    exchange = record.exchange
+    if exchange is None or exchange.reply is None:
+        return {}
+    reply, usage = exchange.reply, exchange.reply.usage
+    return {
+        "answered_by": reply.model,
+        "reply_ended": reply.ended,
+        "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+        "cost_usd": reply.cost_usd,
+        "call_latency_s": reply.latency_s,
+        "failed_attempts": len(exchange.attempts) or None,
+    }

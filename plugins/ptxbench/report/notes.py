@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ptxbench.records import Outcome
-from ptxbench.report.calls import describe_calls
+from ptxbench.report.calls import count_of, describe_calls
 from ptxbench.report.summary import Cell
 from ptxbench.verdict.metrics import TARGET_SPEEDUP, format_rate
 
@@ -18,12 +18,18 @@ LEGEND = (
 )
 
 
+_PAUSES = {
+    "budget": "the budget was spent",
+    "stopped": "the run was stopped",
+    "unmeasured": "there was nothing to measure with",
+}
 _TOLD_ELSEWHERE = (Outcome.CORRECT, Outcome.UNKNOWN, Outcome.INFRASTRUCTURE_ERROR)
 
 
 def notes(cells: Sequence[Cell], width: int) -> list[str]:
     """Return the footnotes of one section, wrapped to ``width``."""
     texts = [
+        *_mixed(cells),
         _evidence(cells),
         *_baselines(cells),
         *_failures(cells),
@@ -35,11 +41,6 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         LEGEND,
     ]
     return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return ``1 turn`` or ``2 turns``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _evidence(cells: Sequence[Cell]) -> str:
@@ -121,10 +122,25 @@ def _calls(cells: Sequence[Cell]) -> list[str]:
 
 
 def _partial(cells: Sequence[Cell]) -> list[str]:
-    unasked = sum(cell.unasked for cell in cells)
-    if not unasked:
-        return []
-    return [f"Partial: the budget was spent; {count_of(unasked, 'turn')} were not asked for and are left out of N."]
+    pauses: Counter[str] = Counter()
+    for cell in cells:
+        pauses.update(cell.pauses)
+    texts = []
+    for reason, count in sorted(pauses.items()):
+        was, is_ = ("was", "is") if count == 1 else ("were", "are")
+        why = _PAUSES.get(reason, reason)
+        texts.append(f"Partial: {why}; {count_of(count, 'turn')} {was} not asked for and {is_} left out of N.")
+    return texts
+
+
+def _mixed(cells: Sequence[Cell]) -> list[str]:
+    """Said loudly: rates over two models, or two prompts, are of neither."""
+    return [
+        f"MIXED: {cell.case}: its turns were not asked for in one way, so its rates are of no single model and prompt: "
+        f"{'; '.join(cell.mixed)}."
+        for cell in cells
+        if cell.mixed
+    ]
 
 
 def _remarks(cells: Sequence[Cell]) -> list[str]:

@@ -6,9 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+from pydantic import Field
+
 from ptxbench.errors import InputError
 from ptxbench.records import (
     PASSING_ENDS,
+    EndReason,
     Evidence,
     Outcome,
     Record,
@@ -20,6 +23,7 @@ from ptxbench.records import (
     Verdict,
 )
 from ptxbench.report.calls import Calls, calls_of
+from ptxbench.report.mixture import mixture_of
 from ptxbench.verdict import Rule
 from ptxbench.verdict.metrics import (
     FAST_P,
@@ -113,7 +117,9 @@ class Cell(Record):
     excluded: int
     """Turns of these that an infrastructure fault kept from being judged."""
     unasked: int = 0
-    """Further turns that a spent budget kept from being asked for; they are not in N either."""
+    """Further turns that a spent budget, a stop or a missing device kept from happening; they are not in N either."""
+    pauses: dict[str, int] = Field(default_factory=dict)
+    """``unasked`` by the reason of the end that they lie beyond: ``budget``, ``stopped``, ``unmeasured``."""
     context_exhausted: int = 0
     """Trajectories that ended because the conversation no longer fitted the model."""
     outcomes: dict[str, int]
@@ -130,6 +136,9 @@ class Cell(Record):
     baselines: tuple[BaselineUse, ...]
     calls: Calls | None = None
     """None where no language model was asked."""
+    mixed: tuple[str, ...] = ()
+    """What was not the same in all calls of the cell, with the values: settings, pack, texts. A cell of one experiment
+    has none."""
     limits: tuple[AtLimit, ...]
 
     @property
@@ -227,11 +236,16 @@ def used_evidence(record: TurnRecord) -> Evidence | None:
     return None if record.verdict.rule == Rule.EVIDENCE_HASH_MISMATCH else record.evidence
 
 
-def _unasked(rows: Iterable[TurnRecord], ends: Iterable[TrajectoryEnd], turns: int) -> list[TurnResult]:
-    """The turns that a spent budget, a stop or a missing device kept from happening, as excluded ones."""
+def _unasked(
+    rows: Iterable[TurnRecord], ends: Iterable[TrajectoryEnd], turns: int
+) -> list[tuple[TurnResult, EndReason]]:
+    """The turns that a spent budget, a stop or a missing device kept from happening, as excluded ones, and which."""
     known = {(row.key.trajectory_id, row.key.turn) for row in rows}
     return [
-        TurnResult(end.key.trajectory_id, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True)
+        (
+            TurnResult(end.key.trajectory_id, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True),
+            end.reason,
+        )
         for end in ends
         if end.reason in PASSING_ENDS
         for turn in range(end.key.turn, turns)
@@ -240,7 +254,8 @@ def _unasked(rows: Iterable[TurnRecord], ends: Iterable[TrajectoryEnd], turns: i
 
 
 def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequence[TrajectoryEnd]) -> Cell:
-    unasked = _unasked(rows, ends, plan.turns)
+    missing = _unasked(rows, ends, plan.turns)
+    unasked = [turn for turn, _ in missing]
     verdicts = [row.verdict for row in rows]
     used = [(row, used_evidence(row)) for row in rows]
     evidence = [item for _, item in used if item is not None]
@@ -253,6 +268,7 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequen
         turns=len(rows),
         excluded=sum(verdict.outcome is Outcome.INFRASTRUCTURE_ERROR for verdict in verdicts),
         unasked=len(unasked),
+        pauses=_counted(reason for _, reason in missing),
         context_exhausted=sum(end.reason == "context_exhausted" for end in ends),
         outcomes=_counted(verdict.outcome.value for verdict in verdicts),
         unknown_outcomes=sum(verdict.outcome is Outcome.UNKNOWN for verdict in verdicts),
@@ -264,6 +280,7 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequen
         measured=tuple(sorted({item.measured_at[: len("YYYY-MM-DD")] for item in evidence})),
         baselines=_baselines(evidence),
         calls=calls_of(rows),
+        mixed=mixture_of(rows),
         limits=tuple(_at_limit(rows, unasked, limit, plan.trajectories) for limit in limits_of(plan.turns)),
     )
 

@@ -97,7 +97,8 @@ class Talk(Bench):
         self.budget = Budget()
         self.meter = Meter()
         self.stop = threading.Event()
-        self.model = ConversingModel(entry, turns, self.pack, self.connect)  # type: ignore[assignment]
+        self.conversing = ConversingModel(entry, turns, self.pack, self.connect)
+        self.model = self.conversing  # type: ignore[assignment]
 
     def pack(self, case: Case) -> Pack:
         return load_pack(ROOT, case.arch.name, "params")

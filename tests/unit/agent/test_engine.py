@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from ptxbench.agent import RunStore, Skipped
-from ptxbench.agent.trajectory import RETRIES
+from ptxbench.agent import Evaluator, Profilers, RunStore, Skipped
+from ptxbench.agent.meter import Meter
+from ptxbench.agent.trajectory import RETRIES, TrajectoryRunner
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import Outcome, RunStatus, Target, TurnRecord
 from tests.unit.agent.parts import Bench, FakeProfiler, FakeToolchain, FixedModel, ScriptedModel
@@ -313,6 +314,16 @@ def test_a_bug_reaches_whoever_waits(bench):
         with pytest.raises(ZeroDivisionError):
             engine.turn(bench.plan(2).key(turn))
     engine.close()
+
+
+def test_turns_that_ended_in_a_fault_took_their_time_too(bench):
+    bench.profiler.faults = [InfrastructureError("oracle_died", "gone")] * 3
+    meter = Meter()
+    evaluator = Evaluator(lambda: bench.toolchain, 1)
+    profilers = Profilers("local", lambda name: bench.profiler)
+    runner = TrajectoryRunner(bench.store, evaluator, profilers, lambda: False, meter)
+    runner.run(bench.plan(3), lambda key, resolution: None)
+    assert meter.progress().worked == 3
 
 
 def test_a_turn_outside_the_plan_is_refused(bench):

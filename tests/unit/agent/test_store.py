@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ptxbench.agent import RunStore, suite_identity
-from ptxbench.agent.store import DamagedTurn
+from ptxbench.agent.turn_files import DamagedTurn
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import (
     Candidate,

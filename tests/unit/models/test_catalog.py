@@ -123,3 +123,18 @@ def test_errors_name_the_line(tmp_path, text, message):
 def test_a_missing_file_is_said(tmp_path):
     with pytest.raises(InputError, match=r"none\.yaml: expected a readable file"):
         load_catalog(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ("provider: litellm\n    model: a/b\n    api_key_env: sk-ant-s3cret0123456789", "api_key_env"),
+        ("provider: command\n    command: [agent, --api-key=s3cretvalue]", "command[1]"),
+        ("provider: command\n    command: [agent, sk-ant-s3cret0123456789]", "command[1]"),
+    ],
+)
+def test_a_credential_in_a_file_is_refused_and_not_quoted(tmp_path, fields, place):
+    with pytest.raises(InputError) as caught:
+        load_catalog(write(tmp_path, f"models:\n  mine:\n    {fields}\n"))
+    assert f"`models.mine.{place}`: expected " in str(caught.value)
+    assert "s3cret" not in str(caught.value)

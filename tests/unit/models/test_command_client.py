@@ -71,9 +71,9 @@ def test_there_is_no_kernel_before_the_first(tmp_path):
         ("os.remove('kernel.cu')", ""),
         ("open('kernel.cu', 'w').close()", ""),
         ("open('kernel.cu', 'wb').write(b'\\xff')", "not UTF-8"),
-        ("os.remove('kernel.cu'); os.mkfifo('kernel.cu')", "not a regular file"),
-        ("os.remove('kernel.cu'); os.symlink('/dev/zero', 'kernel.cu')", "not a regular file"),
-        ("open('kernel.cu', 'w').truncate(5 << 20)", "larger than"),
+        ("os.remove('kernel.cu'); os.mkfifo('kernel.cu')", "expected a regular file, found a pipe"),
+        ("os.remove('kernel.cu'); os.symlink('/dev/zero', 'kernel.cu')", "found a symbolic link"),
+        ("open('kernel.cu', 'w').truncate(5 << 20)", "expected at most 4194304 bytes"),
     ],
 )
 def test_an_agent_that_wrote_no_new_kernel_gives_an_answer_without(tmp_path, program, note):
@@ -209,3 +209,82 @@ def test_a_program_that_goes_away_is_a_lasting_fault(tmp_path):
     error = refusal(found)
     assert (error.kind, "cannot be run" in str(error)) == ("unavailable", True)
     assert USER.content not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        ("os.mkfifo('reply.json')", "a pipe"),
+        ("os.symlink('/dev/zero', 'reply.json')", "a symbolic link"),
+        ("os.symlink('/etc/passwd', 'reply.json')", "a symbolic link"),
+        ("os.mkdir('reply.json')", "a folder"),
+        ("open('reply.json', 'w').truncate(65 << 20)", "found 68157440"),
+    ],
+)
+def test_a_reply_that_is_no_file_is_neither_read_nor_waited_for(tmp_path, make, found):
+    started = time.monotonic()
+    error = refusal(agent(tmp_path, make, timeout_s=20))
+    assert time.monotonic() - started < 10
+    assert error.kind == "malformed_response"
+    assert "reply.json of the agent: expected " in str(error)
+    assert found in str(error)
+
+
+def test_an_agent_cannot_earn_tokens_or_money(tmp_path):
+    stated = {"text": "", "usage": {"input_tokens": -1_000_000, "output_tokens": 10**400}, "cost_usd": -3.0}
+    program = f"pathlib.Path('reply.json').write_text({json.dumps(stated)!r})"
+    reply = agent(tmp_path, program, prices=Prices(input=2, output=10)).complete(request())
+    assert (reply.usage, reply.cost_usd, reply.cost_source) == (Usage(), None, "unknown")
+
+
+@pytest.mark.parametrize(
+    "replacement", ["open(here, 'w').write('x')", "os.symlink(other, here)", "os.symlink(here, here)"]
+)
+def test_an_agent_that_replaces_its_folder_spoils_its_own_turn_only(tmp_path, replacement):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "kernel.cu").write_text("not the agent's")
+    program = (
+        f"import shutil; here, other = os.getcwd(), {str(other)!r}\n"
+        f"if here.endswith({LABEL!r}): os.chdir('/'); shutil.rmtree(here); {replacement}"
+    )
+    found = agent(tmp_path, program)
+    for _ in range(2):
+        error = refusal(found)
+        assert (error.kind, "replaced its working folder" in str(error)) == ("server_error", True)
+    assert found.complete(request(label="another")).ended == "stop"
+    assert (other / "kernel.cu").read_text() == "not the agent's"
+
+
+def test_an_agent_that_removes_its_folder_has_no_kernel(tmp_path):
+    found = agent(tmp_path, "import shutil; shutil.rmtree(os.getcwd()); print('gone')")
+    for _ in range(2):
+        reply = found.complete(request())
+        assert (reply.source, reply.text) == (None, "gone")
+
+
+def test_a_write_protected_cache_is_no_reason_to_fail(tmp_path):
+    program = (
+        "os.makedirs('cache/inner'); open('cache/inner/f', 'w').close(); os.symlink('/', 'cache/link')\n"
+        "os.chmod('cache/inner', 0o500); os.chmod('cache', 0o500); os.chmod('.', 0o500)"
+    )
+    found = agent(tmp_path, program)
+    for _ in range(2):
+        assert found.complete(request()).ended == "stop"
+
+
+def test_a_kernel_that_holds_a_credential_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGENT_API_KEY", "s3cretvalue99")
+    error = refusal(agent(tmp_path, "open('kernel.cu', 'w').write('// ' + os.environ['AGENT_API_KEY'])"))
+    assert error.kind == "malformed_response"
+    assert "kernel.cu holds the value of an environment variable that is named like a credential" in str(error)
+    assert "s3cretvalue99" not in str(error)
+
+
+def test_an_endless_output_is_not_kept_on_disk(tmp_path):
+    program = "print('x' * 99, flush=True)\nwhile True: print('prints for ever')"
+    error = refusal(agent(tmp_path, program, timeout_s=1.5))
+    assert error.kind == "timeout"
+    assert "prints for ever" in str(error)
+    assert len(str(error)) < 800
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 10_000

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
-from ptxbench.models.entry import EXCHANGE_TIMEOUT_S, ModelEntry, secrets_in
+from ptxbench.models.entry import EXCHANGE_TIMEOUT_S, ModelEntry
 
 LITELLM: dict[str, Any] = {"name": "m", "provider": "litellm", "model": "openai/gpt"}
 
@@ -89,14 +89,23 @@ def test_an_exchange_waits_long_unless_told_otherwise():
     assert ModelEntry.model_validate(LITELLM).timeout_s == 3600
 
 
-def test_finds_the_names_of_credentials_wherever_they_are():
-    value: JsonValue = {
-        "a": [{"api-key": 1}, {"headers": {"Proxy-Authorization": "x"}}],
-        "client_secret": 2,
-        "max_tokens": 3,
-    }
-    assert list(secrets_in(value)) == [
-        ("a", 0, "api-key"),
-        ("a", 1, "headers", "Proxy-Authorization"),
-        ("client_secret",),
-    ]
+@pytest.mark.parametrize(
+    "value", ["sk-ant-s3cret0123456789", "hf_s3cretAbCdEfGhIjKlMnOp", "a94s3cret8fe5ccb19ba61c4c0873", "s3cret key"]
+)
+def test_a_key_in_place_of_its_variable_is_not_quoted(value):
+    with pytest.raises(ValidationError) as caught:
+        ModelEntry.model_validate(LITELLM | {"api_key_env": value})
+    context = caught.value.errors()[0]["ctx"]
+    assert "the name of an environment variable" in context["expected"]
+    assert "s3cret" not in f"{context['expected']}{context['found']}"
+
+
+def test_a_command_holds_no_credential():
+    fields = {"name": "m", "provider": "command"}
+    with pytest.raises(ValidationError) as caught:
+        ModelEntry.model_validate(fields | {"command": ("agent", "--api-key=s3cretvalue")})
+    context = caught.value.errors()[0]["ctx"]
+    assert context["field"] == ("command", 1)
+    assert "no credential in a command" in context["expected"]
+    assert "s3cret" not in f"{context['expected']}{context['found']}"
+    assert ModelEntry.model_validate(fields | {"command": ("agent", "--api-key-env=MY_KEY")}).command is not None

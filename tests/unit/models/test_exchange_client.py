@@ -1,6 +1,8 @@
 """``exchange``: a folder, and somebody who answers."""
 
 import json
+import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -204,3 +206,82 @@ def test_a_folder_that_cannot_be_one(tmp_path):
     found = exchange(tmp_path / "box")
     (tmp_path / "box").write_text("")
     assert refusal(found).kind == "unavailable"
+
+
+def a_huge_file(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+
+
+@pytest.mark.parametrize("suffix", ["json", "md"])
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (os.mkfifo, "expected a regular file, found a pipe"),
+        (Path.mkdir, "expected a regular file, found a folder"),
+        (lambda path: path.symlink_to("/dev/zero"), "found a symbolic link"),
+        (lambda path: path.symlink_to("/etc/passwd"), "found a symbolic link"),
+        (lambda path: path.symlink_to(path), "found a symbolic link"),
+        (a_huge_file, "expected at most 67108864 bytes, found 67108865"),
+    ],
+)
+def test_what_is_no_file_is_refused_and_waited_on(tmp_path, make: Callable[[Path], object], problem, suffix):
+    path = tmp_path / "replies" / f"{LABEL}.{suffix}"
+    refused = path.with_name(f"{path.name}.refused.txt")
+
+    def twice() -> None:
+        make(path)
+        wait_for(refused)
+        assert problem in refused.read_text()
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        put(tmp_path, f"{LABEL}.md", "good")
+
+    assert asked(tmp_path, twice).text == "good"
+
+
+def test_a_refusal_that_cannot_be_written_is_in_the_error(tmp_path):
+    os.makedirs(tmp_path / "replies" / f"{LABEL}.json.refused.txt" / "inner")
+    put(tmp_path, f"{LABEL}.json", "{")
+    error = refusal(exchange(tmp_path, timeout_s=1.5))
+    assert (error.kind, "expected a reply in JSON" in str(error)) == ("timeout", True)
+
+
+def test_replies_that_are_no_folder_are_waited_on(tmp_path):
+    """Other conversations of the session must not end with this one."""
+    tmp_path.joinpath("replies").write_text("")
+    error = refusal(exchange(tmp_path, timeout_s=1.0))
+    assert (error.kind, "replies was refused: expected a folder" in str(error)) == ("timeout", True)
+
+    def mend() -> None:
+        shutil.rmtree(tmp_path / "replies")
+        (tmp_path / "replies").symlink_to("replies")
+        time.sleep(0.5)
+        (tmp_path / "replies").unlink()
+        put(tmp_path, f"{LABEL}.md", "good")
+
+    (tmp_path / "replies").unlink()
+    (tmp_path / "requests" / f"{LABEL}.json").unlink()
+    assert asked(tmp_path, mend).text == "good"
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.symlink_to("/dev/zero")]
+)
+def test_a_request_that_is_no_file_is_written_anew(tmp_path, make: Callable[[Path], object]):
+    (tmp_path / "requests").mkdir()
+    make(tmp_path / "requests" / f"{LABEL}.json")
+    put(tmp_path, f"{LABEL}.json", json.dumps({"text": "t", "prompt_sha256": SHA256}))
+    assert exchange(tmp_path).complete(request()).text == "t"
+    assert (tmp_path / "requests" / f"{LABEL}.json").is_file()
+
+
+def test_a_request_that_cannot_be_written_is_a_fault_of_its_turn(tmp_path):
+    (tmp_path / "requests" / f"{LABEL}.json" / "inner").mkdir(parents=True)
+    assert refusal(exchange(tmp_path)).kind == "server_error"
+
+
+def test_counts_that_cannot_be_are_not_told(tmp_path):
+    content = {"text": "t", "usage": {"input_tokens": -10, "output_tokens": 2}, "cost_usd": -1, "prompt_sha256": SHA256}
+    put(tmp_path, f"{LABEL}.json", json.dumps(content))
+    reply = exchange(tmp_path).complete(request())
+    assert (reply.usage, reply.cost_usd) == (Usage(output_tokens=2), None)

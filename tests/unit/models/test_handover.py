@@ -54,6 +54,10 @@ def test_a_reply_may_say_more():
         (b'{"text": "a", "usage": {"input_tokens": "9"}}', r"found: usage\.input_tokens: "),
         (b'{"text": "a", "prompt_sha256": "x"}', r"found: prompt_sha256: "),
         (b"\xff", r"expected a reply in JSON"),
+        (b"[]", r"expected a reply in JSON"),
+        (b"[" * 100_000, r"expected a reply in JSON, found: Invalid JSON"),
+        (b'{"text": "a", "cost_usd": 1%b}' % (b"0" * 9000), r"expected a reply in JSON, found: Invalid JSON"),
+        (b'{"text": "a", "\\ud800": 1}', r"found: Input should be a valid string"),
     ],
 )
 def test_a_wrong_reply_says_where(content, message):
@@ -108,3 +112,15 @@ def test_a_label_names_one_file(label):
 
 def test_any_text_becomes_json():
     assert json.loads(to_json({"a": "ü\ud800"}).decode("utf-8", "surrogatepass")) == {"a": "ü\ud800"}
+
+
+def test_what_cannot_be_is_not_told():
+    content = b'{"text": "t", "usage": {"input_tokens": -5, "output_tokens": 1%b}, "cost_usd": -1.0}' % (b"0" * 400)
+    found = read_reply_file(content).reply(prices=None, model="subject", latency_s=1.5)
+    assert (found.usage, found.cost_usd, found.cost_source) == (Usage(), None, "unknown")
+
+
+def test_half_a_surrogate_pair_loses_no_reply():
+    content = b'{"text": "a\\ud800", "reasoning": "\\ud800", "model": "\\ud800", "finish_reason": "\\ud800"}'
+    found = read_reply_file(content).reply(prices=None, model="subject", latency_s=1.5)
+    assert (found.text, found.reasoning, found.model, found.finish_reason) == ("a\ufffd", "\ufffd", "\ufffd", "\ufffd")

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.models.client import ModelError
-from ptxbench.models.openai_answer import Assembly, ended, read_answer, read_json, read_usage
+from ptxbench.models.openai_answer import Answer, Assembly, ended, read_answer, read_json, read_usage
+from ptxbench.models.pricing import UNKNOWN
+from ptxbench.models.secrets import Scrubber, Secret
 from ptxbench.records import Usage
+from tests.unit.models.parts import KEY
 
 
 def whole(message: object, finish: object = "stop", **fields: Any) -> dict[str, Any]:
@@ -107,9 +110,12 @@ def test_a_piece_without_a_delta_is_malformed():
             {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": None, "reasoning_tokens": 2},
             Usage(input_tokens=10, output_tokens=5, reasoning_tokens=2),
         ),
+        ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 11}, Usage()),
         ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 8}, Usage(input_tokens=10, cached_input_tokens=8)),
         ({"prompt_tokens": "10", "completion_tokens": -1}, Usage()),
         ({"prompt_tokens": True}, Usage()),
+        ({"prompt_tokens": 10**400, "completion_tokens": 5}, Usage(output_tokens=5)),
+        ({"prompt_tokens": 10, "completion_tokens": 5, "reasoning_tokens": 6}, Usage(input_tokens=10)),
         ({}, Usage()),
     ],
 )
@@ -119,7 +125,29 @@ def test_tokens_as_servers_count_them(usage, expected):
 
 def test_a_stated_cost_is_kept():
     assert read_answer(whole({"content": "a"}, usage={"cost": 0.25})).stated_cost == 0.25
-    assert read_answer(whole({"content": "a"}, usage={"cost": "dear"})).stated_cost is None
+    for cost in ("dear", -1, 10**400, float("nan"), True):
+        assert read_answer(whole({"content": "a"}, usage={"cost": cost})).stated_cost is None
+
+
+def test_of_several_choices_the_first_counts_in_any_order():
+    def choice(index: int, text: str, finish: str | None = "stop", key: str = "message") -> dict[str, Any]:
+        return {"index": index, key: {"content": text}, "finish_reason": finish}
+
+    assert read_answer({"choices": [choice(1, "B"), choice(0, "A")]}).text == "A"
+    with pytest.raises(ModelError, match=r"expected choices with a message"):
+        read_answer({"choices": [choice(1, "B")]})
+    assembly = Assembly()
+    for index, text, finish in [(1, "B", None), (0, "A", None), (1, "B2", "stop"), (0, "A2", "length")]:
+        assembly.add({"choices": [choice(index, text, finish, "delta")]})
+    answer = assembly.answer()
+    assert (answer.text, answer.finish_reason) == ("AA2", "length")
+
+
+def test_a_reply_holds_no_key_that_was_sent():
+    answer = Answer(KEY, f"a{KEY}", KEY, Usage(), KEY, f"{KEY}b")
+    found = answer.reply(price=UNKNOWN, latency_s=1.0, model="m", scrub=Scrubber(Secret(KEY)))
+    assert KEY not in repr(found)
+    assert (found.text, found.reasoning, found.model) == ("[hidden]", "a[hidden]", "[hidden]")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "<html>", "[" * 100_000])

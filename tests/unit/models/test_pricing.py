@@ -1,5 +1,7 @@
 """Tokens times prices."""
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,8 +32,8 @@ def test_unknown_counts_have_no_price():
 
 @given(TOKENS, TOKENS, TOKENS, TOKENS)
 def test_a_price_lies_between_its_bounds(tokens, cached, written, output):
-    """Whatever a provider counts, more cached tokens than tokens included."""
-    usage = Usage(input_tokens=tokens, cached_input_tokens=cached, output_tokens=output)
+    """Whatever a provider counts, more cached tokens than an estimate of all included."""
+    usage = Usage(cached_input_tokens=cached, output_tokens=output).model_copy(update={"input_tokens": tokens})
     found = price(PRICES, usage, written)
     assert found is not None
     assert tokens * 0.5 + output * 10 <= round(found * 1e6, 3) <= tokens * 2.5 + output * 10
@@ -44,3 +46,9 @@ def test_the_first_that_knows_decides():
     assert cost(None, usage, price_map=lambda: 0.0) == (0.0, "price_map")
     assert cost(None, usage) == (None, "unknown")
     assert cost(PRICES, Usage()) == (None, "unknown")
+
+
+def test_money_that_cannot_be_is_unknown():
+    for usd in (-0.5, float("nan"), float("inf"), 1e9):
+        assert cost(None, Usage(), stated=usd, price_map=lambda: 0.5) == (0.5, "price_map")
+        assert cost(None, Usage(), price_map=partial(float, usd)) == (None, "unknown")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.errors import InputError
-from ptxbench.models.secrets import Scrubber, Secret, read_key
+from ptxbench.models.secrets import Scrubber, Secret, environment_secrets, read_key
 from tests.unit.models.parts import entry
 
 VALUE = 'k3y/with+odd=chars&"quote'
@@ -101,3 +101,20 @@ def test_a_cut_leaves_no_half_of_a_key(length):
         assert len(found) <= 803
         assert not any(VALUE[:size] in found for size in range(4, len(VALUE)))
         assert not any(VALUE[-size:] in found for size in range(4, len(VALUE)))
+
+
+def test_an_answer_loses_the_key_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("OTHER_API_KEY", "plainlongvalue")
+    scrub = Scrubber(Secret(VALUE), None)
+    text = f"api_key = 5; bearer abcdefghijk; http://h/?q=1 plainlongvalue {VALUE}"
+    assert scrub.answer(text) == text.replace(VALUE, "[hidden]")
+    assert Scrubber(Secret("EMPTY")).answer("EMPTY barrier") == "EMPTY barrier"
+    assert Scrubber(*environment_secrets()).answer("plainlongvalue") == "[hidden]"
+
+
+def test_a_known_credential_is_found_in_any_form(monkeypatch):
+    monkeypatch.setenv("OTHER_API_KEY", "plainlongvalue")
+    scrub = Scrubber()
+    assert scrub.knows_one_in("// plainlongvalue\n")
+    assert scrub.knows_one_in(f"// {base64.b64encode(b'plainlongvalue').decode()}\n")
+    assert not scrub.knows_one_in("// Authorization: Bearer abcdefghijk\n")

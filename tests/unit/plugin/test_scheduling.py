@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptxbench.plugin.items import ITEM
 from ptxbench.plugin.scheduling import (
     SHARE_VARIABLE,
     TrajectoryScheduling,
@@ -147,7 +148,7 @@ def test_the_replacement_of_a_crashed_worker_finishes_its_share():
     assert not made.tests_finished
     finish(made, nodes[1])
 
-    report = SimpleNamespace(outcome="failed", when="???")
+    report = SimpleNamespace(outcome="failed", when="???", user_properties=[])
     handle_crash(crashed, report, made)  # type: ignore[arg-type]
     assert report.outcome == "rerun"
 
@@ -167,14 +168,14 @@ def test_an_item_that_keeps_crashing_becomes_an_error_and_the_rest_goes_on():
     for _ in range(2):
         crashed = made.remove_node(node)
         assert crashed == collection[0]
-        report = SimpleNamespace(outcome="failed", when="???")
+        report = SimpleNamespace(outcome="failed", when="???", user_properties=[])
         handle_crash(crashed, report, made)  # type: ignore[arg-type]
-        outcomes.append((report.outcome, report.when))
+        outcomes.append((report.outcome, report.when, report.user_properties))
         node = Node(0)
         made.add_node(node)
         made.add_node_collection(node, collection)
         made.schedule()
-    assert outcomes == [("rerun", "???"), ("failed", "setup")]
+    assert outcomes == [("rerun", "???", []), ("failed", "setup", [(ITEM, "")])]
     assert finish(made, node) == [1, 2]
     assert made.tests_finished
 

@@ -16,7 +16,7 @@ from ptxbench.report import (
     summarize,
     turn_properties,
 )
-from ptxbench.report.calls import money, short_count
+from ptxbench.report.calls import describe_left_over, money, short_count
 from tests.unit.factories import GEMM, digest, make_record
 
 CELL = CellKey("reference", GEMM, "h100")
@@ -62,7 +62,7 @@ def test_sums_say_what_they_leave_out() -> None:
     assert (found.truncated, found.filtered, found.failed_attempts) == (1, 1, 2)
     assert describe_calls(found) == (
         "3 model calls, 2.0k input (1.2k cached) and 400 output tokens, USD 1.00+, median call 6.0 s, "
-        "1 calls without a token count"
+        "1 call without a token count"
     )
 
 
@@ -128,7 +128,36 @@ def test_turns_that_a_budget_kept_from_being_asked_are_not_in_n() -> None:
     (cell,) = summarize(records, {CELL: CellPlan(trajectories=3, turns=4)}, ends)
     assert cell.unasked == 2 + 4
     assert [(at.limit, at.correct.hits, at.correct.turns) for at in cell.limits] == [(1, 2, 2), (4, 3, 6)]
+    assert cell.pauses == {"budget": 6}
     assert "Partial: the budget was spent; 6 turns were not asked for" in " ".join(render([cell], 400))
+
+
+def test_each_reason_not_to_ask_is_named_and_one_turn_is_one() -> None:
+    ends = [end(3, "budget"), end(1, "stopped", trajectory=1), end(2, "unmeasured", trajectory=2)]
+    (cell,) = summarize([asked(0)], {CELL: CellPlan(trajectories=3, turns=4)}, ends)
+    text = " ".join(render([cell], 400))
+    assert "Partial: the budget was spent; 1 turn was not asked for and is left out of N." in text
+    assert "Partial: the run was stopped; 3 turns were not asked for and are left out of N." in text
+    assert "Partial: there was nothing to measure with; 2 turns were" in text
+
+
+def test_one_call_is_one() -> None:
+    found = calls_of([asked(0, usage=Usage())])
+    assert found is not None
+    assert describe_calls(found).startswith("1 model call, ")
+    assert describe_calls(found).endswith("1 call without a token count")
+
+
+def test_replies_that_no_turn_is_made_of_are_told() -> None:
+    replies = [record.exchange.reply for record in (asked(0), asked(1, cost_usd=None)) if record.exchange]
+    assert describe_left_over([]) == []
+    assert describe_left_over(replies[:1]) == [  # type: ignore[arg-type]
+        "Beside these calls the run holds 1 reply that no turn is made of, USD 0.5000 (replies/): "
+        "budgets count them, the table does not."
+    ]
+    (text,) = describe_left_over(replies)  # type: ignore[arg-type]
+    assert "2 replies that no turn is made of, USD 0.5000+ (replies/)" in text
+    assert "USD ?" in describe_left_over(replies[1:])[0]  # type: ignore[arg-type]
 
 
 def test_without_a_plan_trajectories_that_never_began_are_known_by_their_end() -> None:

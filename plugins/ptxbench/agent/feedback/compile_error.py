@@ -23,10 +23,10 @@ def describe(turn: Turn) -> Parts:
         message.quoted(turn.source) if position < _FULL_QUOTES else message.quoted(turn.source, 0)
         for position, message in enumerate(errors[:SHOWN_ERRORS])
     ]
-    if len(errors) > SHOWN_ERRORS or build.log_truncated:
-        facts.append(
-            f"{len(errors) - len(facts)} more errors" + (", and a log too long to keep" if build.log_truncated else "")
-        )
+    more = [count(len(errors) - len(facts), "more error")] if len(errors) > len(facts) else []
+    more += ["a log too long to keep"] if build.log_truncated else []
+    if more:
+        facts.append(", and ".join(more))
     if not errors:
         facts.append(f"The compiler's last words: {_last_words(build.log) or '(nothing)'}")
     facts += [message.quoted(turn.source, 0) for message in messages if message.kind == "remark"][:2]

@@ -1,5 +1,7 @@
 """The compiler's messages, as nvcc 13.0, g++ 13 and ptxas print them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,8 +49,8 @@ collect2: error: ld returned 1 exit status
 SOURCE = "one\ntwo\nthree\nfoo(out);\nfive\nsix\n" + 'asm("wgmma.mma_async.sync");\n' * 3
 
 
-def failed(log: str) -> str:
-    record = make_record(build=unbuilt(BuildStatus.COMPILE_ERROR, log=log), evidence=None)
+def failed(log: str, **changes: Any) -> str:
+    record = make_record(build=unbuilt(BuildStatus.COMPILE_ERROR, log=log, **changes), evidence=None)
     return text_of(PastTurn(record, SOURCE))
 
 
@@ -98,6 +100,13 @@ def test_many_errors_are_counted() -> None:
     assert "39 errors" in text
     assert "33 more errors" in text
     assert '"v7"' not in text
+    assert "1 more error\n" in failed("".join(log.splitlines(keepends=True)[:7]))
+
+
+def test_a_log_that_was_cut_says_so_and_counts_no_errors_that_are_not_there() -> None:
+    text = failed(NVCC, log_truncated=True)
+    assert "a log too long to keep" in text
+    assert "0 more" not in text
 
 
 def test_a_log_without_an_error_is_quoted() -> None:
