@@ -2,11 +2,17 @@
 
 import ctypes
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml  # noqa: F401 - pytester forgets what a session in this process imported, and its C half cannot come twice
+import yaml  # noqa: F401 - see below
+
+# pytester forgets what a session in this process imported. What has state of its own must not come twice: two copies of
+# a library do not know each other's classes.
+with suppress(ImportError):
+    import httpx  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

@@ -73,7 +73,8 @@ def test_stopwatch_adds_up_by_stage_and_remembers_the_last() -> None:
         with watch.measure(stage):
             time.sleep(0.01)
     assert watch.stage == "check"
-    assert watch.stages_ms["check"] > 1.5 * watch.stages_ms["time"] > 0
+    assert watch.stages_ms["check"] >= 20
+    assert watch.stages_ms["time"] >= 10
 
 
 def test_stopwatch_counts_a_stage_that_failed() -> None:
