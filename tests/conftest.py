@@ -4,17 +4,18 @@ import ctypes
 import os
 from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-import yaml  # noqa: F401 - see below
-
-# pytester forgets what a session in this process imported. What has state of its own must not come twice: two copies of
-# a library do not know each other's classes.
-with suppress(ImportError):
-    import httpx  # noqa: F401
 
 pytest_plugins = ["pytester"]
+
+# pytester forgets what a session in this process imported. What has state of its own must not come twice: two copies of
+# a library do not know each other's classes. httpx imports httpcore at its first use and keeps a table of its errors.
+for _library in ("yaml", "httpx", "httpcore", "anyio._backends._asyncio"):
+    with suppress(ImportError):
+        import_module(_library)
 
 ROOT = Path(__file__).parents[1]
 HOPPER = (9, 0)
