@@ -5,13 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,21 +173,6 @@ def files_with(folder: Path, text: str) -> list[Path]:
         for path in folder.rglob("*")
         if path.is_file() and not path.is_symlink() and (wanted in path.read_bytes() or text in path.name)
     ]
-
-
-@contextmanager
-def started(talk: Conversations, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """pytest in a process group of its own, which is gone at the end."""
-    command = [sys.executable, "-m", "pytest", *arguments]
-    process = subprocess.Popen(
-        command, cwd=talk.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
 
 
 def wait_for(server: LlmServer, requests: int) -> None:

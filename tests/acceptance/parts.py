@@ -1,5 +1,11 @@
 """A checkout whose reference solutions build in a moment, with evidence made up for exactly what is built."""
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ptxbench.cases import Case, load_suite
@@ -114,3 +120,21 @@ def add_references(checkout: Path, root: Path) -> None:
         (folder / case.name / "kernel.cu").write_text(SOURCE)
         evidence = evidence_of(case, built).model_dump_json()
         (folder / case.name / "h200.evidence.json").write_text(evidence)
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """pytest in a process group of its own, which is gone at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=30)

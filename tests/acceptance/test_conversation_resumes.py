@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from ptxbench.records import Message, prompt_sha256
-from tests.acceptance.conversations import TRAJECTORY, Conversations, Entry, answer, by_turn, refused, started, wait_for
+from tests.acceptance.conversations import TRAJECTORY, Conversations, Entry, answer, by_turn, refused, wait_for
+from tests.acceptance.parts import started
 from tests.support.llm_script import Failure, Hang
 from tests.support.llm_server import LlmServer
 
@@ -79,7 +80,7 @@ def test_a_turn_that_is_done_again_leaves_a_conversation_that_was_had(talk: Conv
 def test_a_session_with_a_budget_has_the_run_alone(talk: Conversations) -> None:
     with LlmServer(Hang()) as server:
         arguments = talk.arguments(Entry(server), turns=2)
-        with started(talk, *arguments, "--budget-tokens=5000") as process:
+        with started(talk.path, *arguments, "--budget-tokens=5000") as process:
             wait_for(server, 1)
             for more in ((), ("--budget-tokens=5000",)):
                 second = talk.run(Entry(server), turns=2, more=more)
@@ -90,7 +91,10 @@ def test_a_session_with_a_budget_has_the_run_alone(talk: Conversations) -> None:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)
         assert len(server.seen) == 1
-    with LlmServer(Hang()) as server, started(talk, *talk.arguments(Entry(server), turns=2, run="free")) as process:
+    with (
+        LlmServer(Hang()) as server,
+        started(talk.path, *talk.arguments(Entry(server), turns=2, run="free")) as process,
+    ):
         wait_for(server, 1)
         second = talk.run(Entry(server), turns=2, run="free", more=["--budget-usd=1"])
         assert_refused(second, "found another session that asks models")

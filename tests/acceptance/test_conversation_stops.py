@@ -19,10 +19,10 @@ from tests.acceptance.conversations import (
     answer,
     by_turn,
     refused,
-    started,
     table,
     wait_for,
 )
+from tests.acceptance.parts import started
 from tests.support.llm_script import Hang, Step
 from tests.support.llm_server import LlmServer, Seen
 
@@ -41,7 +41,7 @@ def test_a_killed_run_goes_on_to_the_report_of_an_undisturbed_one(talk: Conversa
     with LlmServer(by_turn(STEPS)) as server:
         arguments = [*talk.arguments(Entry(server), turns=TURNS), *MORE]
         for requests in (2, 5, 9):
-            with started(talk, *arguments) as process:
+            with started(talk.path, *arguments) as process:
                 wait_for(server, requests)
                 os.killpg(process.pid, signal.SIGKILL)
         result = talk.run(Entry(server), turns=TURNS, more=MORE)
@@ -69,7 +69,7 @@ def test_a_reply_that_came_before_the_kill_is_not_paid_twice(talk: Conversations
         arguments = talk.arguments(Entry(server), turns=1)
         os.environ["PATH"] = f"{slow}{os.pathsep}{path}"
         try:
-            with started(talk, *arguments) as process:
+            with started(talk.path, *arguments) as process:
                 reply = talk.path / "generated" / "talk" / "replies" / f"{MODEL}-{CASE}-h100-v0-t0-turn0.json"
                 deadline = time.monotonic() + 60
                 while not reply.exists():
@@ -95,7 +95,7 @@ def test_ctrl_c_gives_up_calls_loses_nothing_and_says_how_to_go_on(talk: Convers
 
     with LlmServer(script) as server:
         arguments = [*talk.arguments(Entry(server), turns=TURNS), *MORE]
-        with started(talk, *arguments) as process:
+        with started(talk.path, *arguments) as process:
             wait_for(server, 2 * TRAJECTORIES)
             signalled = time.monotonic()
             process.send_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ def _check_stop(talk: Conversations, returncode: int, output: str) -> None:
 
 def test_a_stop_before_the_first_turn_says_how_to_go_on_too(talk: Conversations) -> None:
     (talk.path / "talk.json").write_text("of an older session")
-    with LlmServer(Hang()) as server, started(talk, *talk.arguments(Entry(server), turns=1)) as process:
+    with LlmServer(Hang()) as server, started(talk.path, *talk.arguments(Entry(server), turns=1)) as process:
         wait_for(server, 1)
         process.send_signal(signal.SIGINT)
         output = process.communicate(timeout=60)[0].decode()

@@ -3,11 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,7 @@ import pytest
 from ptxbench.agent import RunStore, TrajectoryPlan
 from ptxbench.models import open_model
 from ptxbench.records import Candidate, Outcome
-from tests.acceptance.parts import BROKEN
+from tests.acceptance.parts import BROKEN, started
 from tests.conftest import ROOT
 from tests.unit.factories import make_record, suite_case
 
@@ -45,24 +41,6 @@ def turns(folder: Path) -> Path:
 def finished(folder: Path) -> dict[str, int]:
     """Names of the stored records and when they were written."""
     return {path.name: path.stat().st_mtime_ns for path in turns(folder).glob("turn*.json")}
-
-
-@contextmanager
-def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """pytest in a process group of its own, which is gone at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=30)
 
 
 def wait_for(folder: Path, count: int) -> None:

@@ -46,6 +46,8 @@ class Engine:
             str(plan.key(turn)): Future() for plan in self._plans for turn in range(plan.turns)
         }
         self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        """Held while trajectories are handed to the pool, so that closing finds all of them or none."""
 
     def turn(self, key: TurnKey) -> TurnRecord | Skipped:
         """Await one turn.
@@ -56,8 +58,9 @@ class Engine:
         future = self._turns.get(str(key))
         if future is None:
             raise InputError(f"turn {key}: expected a turn of this run's plan, found none of that id")
-        if self._pool is None:
-            self._start()
+        with self._lock:
+            if self._pool is None:
+                self._start()
         return future.result()
 
     def close(self) -> None:
@@ -66,9 +69,11 @@ class Engine:
         Raises InfrastructureError if something was measured that still cannot be stored.
         """
         self._stop.set()
+        with self._lock:
+            pool = self._pool
         try:
-            if self._pool is not None:
-                self._pool.shutdown(wait=True, cancel_futures=True)
+            if pool is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
         finally:
             self._profilers.close()
         self._runner.save_again()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ptxbench.agent.fault_record import fault_record
 from ptxbench.agent.store import RunStore
 from ptxbench.records import InfrastructureFault, TurnKey, TurnRecord
-from ptxbench.verdict import judge_infrastructure
 
 TURN_MISSING = "turn_missing"
 """Kind of the fault of a turn that a run must have had and does not hold."""
@@ -27,20 +27,5 @@ class RepeatedRun(RunStore):
             f"expected turn {key.turn} of {key.trajectory_id} in the run {self.name}, found {there}; "
             "restore the run folder, or resume the run to have the turn done again"
         )
-        return _lost(key, InfrastructureFault(kind=TURN_MISSING, message=message))
-
-
-def _lost(key: TurnKey, fault: InfrastructureFault) -> TurnRecord:
-    return TurnRecord(
-        key=key,
-        definition=key.case,
-        workload_uuid="",
-        variant_name="",
-        origin="none",
-        source_sha256=None,
-        build=None,
-        evidence=None,
-        evidence_origin="none",
-        verdict=judge_infrastructure(fault),
-        fault=fault,
-    )
+        missing = InfrastructureFault(kind=TURN_MISSING, message=message)
+        return fault_record(key, missing, definition=key.case)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from ptxbench.agent.dialogue import departure, followed
 from ptxbench.agent.evaluation import Evaluation, Evaluator
+from ptxbench.agent.fault_record import fault_record
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.plain import placeless, plain
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
@@ -26,7 +27,7 @@ from ptxbench.records import (
     TurnRecord,
     Verdict,
 )
-from ptxbench.verdict import Rule, judge, judge_infrastructure
+from ptxbench.verdict import Rule, judge
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 RETRIES = 2
@@ -283,16 +284,10 @@ def _record(
 def _fault_record(plan: TrajectoryPlan, turn: int, error: InfrastructureError) -> TurnRecord:
     # The record may be read on another machine, and what a tool or provider said may hold anything.
     fault = InfrastructureFault(kind=error.kind, message=placeless(plain(str(error))))
-    return TurnRecord(
-        key=plan.key(turn),
+    return fault_record(
+        plan.key(turn),
+        fault,
         definition=plan.case.definition.name,
         workload_uuid=plan.case.workload.uuid,
         variant_name=plan.variant_name,
-        origin="none",
-        source_sha256=None,
-        build=None,
-        evidence=None,
-        evidence_origin="none",
-        verdict=judge_infrastructure(fault),
-        fault=fault,
     )

@@ -157,6 +157,11 @@ class ModelEntry(EntryFields):
         own = {name: getattr(self, name) for name in _DECODING} | {limit: self.max_output_tokens}
         return {name: value for name, value in own.items() if value is not None} | self.thinking | self.extra
 
+    def chat_parameters(self) -> dict[str, JsonValue]:
+        """The same with model and transport, as OpenAI's chat completions and litellm take them."""
+        fixed: dict[str, JsonValue] = {"model": self.model, **self.parameters(), "stream": False}
+        return fixed | {"stream": True, "stream_options": {"include_usage": True}} if self.stream else fixed
+
 
 def _default_timeout_s(fields: Mapping[str, object]) -> float:
     return EXCHANGE_TIMEOUT_S if fields.get("provider") == "exchange" else TIMEOUT_S

@@ -48,13 +48,7 @@ class LitellmClient:
     def settings(self) -> Mapping[str, JsonValue]:
         """Provider, address and everything that litellm is asked for beside the messages."""
         base: dict[str, JsonValue] = {"api_base": self._entry.api_base} if self._entry.api_base else {}
-        return {"provider": "litellm", **base, **self._fixed()}
-
-    def _fixed(self) -> dict[str, JsonValue]:
-        fixed: dict[str, JsonValue] = {"model": self._entry.model, **self._entry.parameters(), "stream": False}
-        if self._entry.stream:
-            fixed |= {"stream": True, "stream_options": {"include_usage": True}}
-        return fixed
+        return {"provider": "litellm", **base, **self._entry.chat_parameters()}
 
     def complete(self, request: Request) -> Reply:
         """One call of the provider."""
@@ -110,7 +104,7 @@ class LitellmClient:
             num_retries=0,
             max_retries=0,
             drop_params=False,
-            **self._fixed(),
+            **self._entry.chat_parameters(),
             **self._access(),
         )
         if not self._entry.stream:

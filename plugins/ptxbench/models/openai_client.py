@@ -51,13 +51,7 @@ class OpenAIClient:
 
     def settings(self) -> Mapping[str, JsonValue]:
         """Provider, address and everything in the body beside the messages."""
-        return {"provider": "openai", "api_base": self._entry.api_base, **self._fixed()}
-
-    def _fixed(self) -> dict[str, JsonValue]:
-        fixed: dict[str, JsonValue] = {"model": self._entry.model, **self._entry.parameters(), "stream": False}
-        if self._entry.stream:
-            fixed |= {"stream": True, "stream_options": {"include_usage": True}}
-        return fixed
+        return {"provider": "openai", "api_base": self._entry.api_base, **self._entry.chat_parameters()}
 
     def complete(self, request: Request) -> Reply:
         """One call of the server."""
@@ -109,7 +103,7 @@ class OpenAIClient:
     async def _answer(self, messages: tuple[Message, ...]) -> Answer:
         httpx = self._httpx
         conversation: list[JsonValue] = [{"role": message.role, "content": message.content} for message in messages]
-        content = json.dumps(self._fixed() | {"messages": conversation}).encode()
+        content = json.dumps(self._entry.chat_parameters() | {"messages": conversation}).encode()
         connection = self._connection()
         try:
             message = connection.build_request("POST", self._url, headers=self._headers(), content=content)

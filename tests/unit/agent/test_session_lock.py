@@ -26,6 +26,8 @@ def hold(held: ExitStack, folder: Path, alone: bool) -> None:
 def test_sessions_without_a_budget_share_a_run(tmp_path: Path, held: ExitStack) -> None:
     hold(held, tmp_path, alone=False)
     hold(held, tmp_path, alone=False)
+    with pytest.raises(InputError, match="expected to be the only session"):
+        hold_session(tmp_path, alone=True)
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -25,21 +25,21 @@ DIGEST = "a" * 64
 DISASSEMBLY = """\
 	.target	sm_90a
 .text._Z1kPf:
-	//## File "/tmp/work/kernel.cu", line 12
+	//## File "/build/kernel.cu", line 12
         /*0000*/                   LDC R1, c[0x0][0x28] ;
         /*0010*/                   ULDC.64 UR4, c[0x0][0x208] ;
-	//## File "/tmp/work/kernel.cu", line 3 inlined at "/tmp/work/kernel.cu", line 13
-	//## File "/tmp/work/kernel.cu", line 13
+	//## File "/build/kernel.cu", line 3 inlined at "/build/kernel.cu", line 13
+	//## File "/build/kernel.cu", line 13
         /*0020*/                   STG.E.128 desc[UR4][R2.64], R8 ;
-	//## File "/opt/include/cuda_bf16.hpp", line 900 inlined at "/tmp/work/kernel.cu", line 14
-	//## File "/tmp/work/kernel.cu", line 14
+	//## File "/opt/include/cuda_bf16.hpp", line 900 inlined at "/build/kernel.cu", line 14
+	//## File "/build/kernel.cu", line 14
         /*0030*/              @!P0 FADD R1, R2, R3 ;
 	//## File "/opt/include/cuda_bf16.hpp", line 901
         /*0040*/                   EXIT ;
 .L_x_0:
         /*0050*/                   BRA `(.L_x_0);
 .text._Z1mPf:
-	//## File "/tmp/work/kernel.cu", line 20
+	//## File "/build/kernel.cu", line 20
         /*0000*/                   EXIT ;
 """
 
