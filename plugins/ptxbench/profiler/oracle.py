@@ -27,7 +27,7 @@ from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
-from ptxbench.profiler.worker import Command, Worker, import_path
+from ptxbench.profiler.worker import Command, Worker, end_with, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
@@ -190,6 +190,7 @@ def main() -> None:
     parser.add_argument("--state-budget-bytes", type=int)
     options = parser.parse_args()
     channel = Connection(options.fd)
+    end_with(options.fd)
     try:
         oracle = Oracle(options.state_budget_bytes)
     except InfrastructureError as error:

@@ -10,12 +10,14 @@ import errno
 import json
 import math
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Listener
@@ -38,6 +40,35 @@ OUTPUT_TAIL_CHARS = 2_000
 SANDBOX_PROGRAM = Path(sandbox.__file__).resolve()
 _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 """What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
+
+
+_LIVING: set[Worker] = set()
+"""The workers that were started here and not closed yet."""
+ORDERLY_END_S = 3.0
+"""An idle process sees that its channel has closed, and ends its workers itself, well within this."""
+
+
+def end_with(descriptor: int) -> None:
+    """End this process and all its workers soon after the other end of a socket closes, whatever goes on meanwhile.
+
+    A process that was killed while it awaited an answer closes its end. Without this the work it had asked for would go
+    on for minutes and keep the device locked: under a tool a kernel runs long, and a tool's own child does not die with
+    this process.
+    """
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLRDHUP)
+        poll.poll()
+        time.sleep(ORDERLY_END_S)
+        living = list(_LIVING)
+        for worker in living:
+            worker.kill()
+        for worker in living:
+            worker.remove_folders()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="ptxbench-end", daemon=True).start()
 
 
 class Command(NamedTuple):
@@ -113,6 +144,7 @@ class Worker:
             # Read back by descriptor: whatever the process puts in the file's place is never opened.
             self._output = (self.folder / "output").open("w+b")
             self.process = self._start(command, environment or minimal_environment(self.folder))
+            _LIVING.add(self)
         except OSError as error:
             self._release()
             raise InfrastructureError(
@@ -333,10 +365,15 @@ class Worker:
         self.kill()
         self.process.wait()
         self._release()
+        _LIVING.discard(self)
 
     def _release(self) -> None:
         for end in (self._channel, self._listener, self._output):
             if end is not None:
                 end.close()
+        self.remove_folders()
+
+    def remove_folders(self) -> None:
+        """Remove the private folders, whoever still uses them."""
         for folder in self._folders:
             _remove(folder)

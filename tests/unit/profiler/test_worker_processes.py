@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -220,3 +221,44 @@ def test_import_path_finds_this_package_first(monkeypatch: pytest.MonkeyPatch) -
     assert import_path() == package_parent
     monkeypatch.setenv("PYTHONPATH", "/else")
     assert import_path() == f"{package_parent}{os.pathsep}/else"
+
+
+ORACLE = """
+import socket, sys
+from pathlib import Path
+from ptxbench.profiler.worker import Command, Worker, end_with
+
+end_with(int(sys.argv[1]))
+# A tool: it does not end with its starter, and starts a process of its own that ignores the channel.
+script = "sleep 100 & echo $! > child; mv child grandchild; wait"
+worker = Worker(Command(["sh", "-c", script]), environment={"PATH": "/usr/bin:/bin"})
+print(worker.process.pid, worker.folder, flush=True)
+worker.wait_ready(100)
+"""
+
+
+def test_what_a_killed_run_had_asked_for_ends_with_it() -> None:
+    ours, theirs = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", ORACLE, str(theirs.fileno())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(theirs.fileno(),),
+        env=os.environ | {"PYTHONPATH": import_path()},
+        text=True,
+    ) as oracle:
+        theirs.close()
+        assert oracle.stdout is not None
+        pid, folder = oracle.stdout.readline().split()
+        note = Path(folder) / "grandchild"
+        deadline = time.monotonic() + 20
+        while not note.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        grandchild = int(note.read_text())
+        assert is_alive(grandchild)
+        assert oracle.poll() is None
+        ours.close()
+        assert oracle.wait(10) == 1
+    assert ends_within(int(pid), 10)
+    assert ends_within(grandchild, 10)
+    assert not Path(folder).exists()
