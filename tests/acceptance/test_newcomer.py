@@ -188,3 +188,20 @@ def test_the_readme_shows_the_table_that_make_bench_prints(checkout, monkeypatch
     table = "\n".join(printed[: next(n for n, line in enumerate(printed) if line.startswith("N: "))])
     assert table.startswith("reference on h100\n")
     assert f"```\n{table}\n```" in (ROOT / "README.md").read_text(), table
+
+
+def test_a_path_that_moves_pytests_root_is_refused_with_the_way_to_write_it(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "h100", "--run", str(tmp_path), "--collect-only", "-q"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "plugins")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"expected pytest's settings from {ROOT / 'pyproject.toml'}, found: none" in done.stderr
+    assert f"write --run={tmp_path}, with '='" in done.stderr
+    assert "Traceback" not in done.stderr
+    answer("pytest", "-m", "h100", f"--run={tmp_path}", "--collect-only", "-q", "-p", "no:cacheprovider")

@@ -184,6 +184,32 @@ def started_in(config: pytest.Config) -> Path | None:
     return None
 
 
+def check_settings(config: pytest.Config, root: Path) -> None:
+    """See that pytest read the checkout's own settings, without which it collects other tests than the benchmark's.
+
+    pytest looks for its settings near every word of the command line that is an existing path, before it knows which
+    words are values of a plugin's options (``determine_setup``): ``--run /scratch/a`` moves its root to ``/scratch``.
+
+    Raises:
+        pytest.UsageError: the settings come from elsewhere, and nobody asked for that.
+    """
+    settings = root / "pyproject.toml"
+    asked = config.option.inifilename or config.option.rootdir
+    if asked or config.invocation_params.dir != root or not settings.is_file() or config.inipath == settings:
+        return
+    words = config.invocation_params.args
+    values = [
+        f"{option}={word}"
+        for option, word in zip(words, words[1:], strict=False)
+        if option.startswith("--") and "=" not in option and Path(word).exists()
+    ]
+    raise pytest.UsageError(
+        f"expected pytest's settings from {settings}, found: {config.inipath or 'none'}; "
+        + (f"write {' '.join(values)}, with '=': " if values else "start it in the checkout and without other paths: ")
+        + "pytest takes a word that is a path for a place to start from"
+    )
+
+
 def read_options(config: pytest.Config) -> Options:
     """The parsed options. Raises pytest.UsageError for a report that could not be written at the end."""
     option = config.option

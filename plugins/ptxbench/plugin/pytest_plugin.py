@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if root is None:
         return
     worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if not worker:
+        options.check_settings(config, root)
     folder = Path(worker[_RUN]) if _RUN in worker else None
     allotment = Allotment(**worker[_ALLOTMENT]) if _ALLOTMENT in worker else None
     session = config.stash[BENCH] = Bench(root, options.read_options(config), folder, allotment)
