@@ -31,6 +31,8 @@ _BUILD, _OBJECT, _SUMS = "build.json", "kernel.so", "SHA256SUMS"
 _GUARD = "work"
 _LOCK_SUFFIX = ".lock"
 _LOCK_DIGITS = 3
+_STORE_ATTEMPTS = 5
+"""Other processes that fill a small cache may evict an entry before the process that stored it gets to look at it."""
 
 
 class Built(NamedTuple):
@@ -81,6 +83,7 @@ class BuildCache:
     def load(self, key: str) -> Built | None:
         """The entry, marked as used now; None when there is none. A damaged entry is removed."""
         entry = self._entry(key)
+        identity = _identity(entry)
         try:
             text = (entry / _BUILD).read_bytes()
             content = (entry / _OBJECT).read_bytes() if (entry / _OBJECT).exists() else None
@@ -90,8 +93,8 @@ class BuildCache:
             if (build.status is BuildStatus.OK) != (content is not None):
                 raise ValueError("status and content differ")
         except (OSError, ValueError):
-            # Absent, being removed by another process, or damaged; only the last is still there.
-            if os.path.lexists(entry):
+            # Absent, being removed or replaced by another process, or damaged; only the last is still there as it was.
+            if identity is not None and _identity(entry) == identity:
                 self._remove(entry)
             return None
         with contextlib.suppress(OSError):
@@ -104,6 +107,18 @@ class BuildCache:
         Raises InputError when the entry is not there afterwards.
         """
         entry = self._entry(key)
+        for _ in range(_STORE_ATTEMPTS):
+            self._place(entry, build, shared_object)
+            self.evict(keep=entry)
+            stored = self.load(key)
+            if stored is not None:
+                return stored
+        raise InputError(
+            f"expected the build cache {self._folder} to keep what is written to it; the entry of a build that has "
+            f"just succeeded is gone. Set {CACHE_VARIABLE} to a folder that nothing else cleans."
+        )
+
+    def _place(self, entry: Path, build: Build, shared_object: Path | None) -> None:
         with self.work_folder() as staging:
             content = shared_object.read_bytes() if shared_object else None
             text = build.model_dump_json().encode()
@@ -114,14 +129,6 @@ class BuildCache:
             (staging / _SUMS).write_text(_sums(text, content))
             entry.parent.mkdir(exist_ok=True)
             _rename_unless_there(staging, entry)
-        self.evict(keep=entry)
-        stored = self.load(key)
-        if stored is None:
-            raise InputError(
-                f"expected the build cache {self._folder} to keep what is written to it; the entry of a build that has "
-                f"just succeeded is gone. Set {CACHE_VARIABLE} to a folder that nothing else cleans."
-            )
-        return stored
 
     def artefact(self, name: str, make: Callable[[Path], None]) -> Path:
         """A folder that ``make`` fills once for all processes, kept for good; its name says what is in it."""
@@ -197,6 +204,15 @@ def _remove_work(lock: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         lock.unlink()
+
+
+def _identity(entry: Path) -> tuple[int, int] | None:
+    """What tells an entry from a later one of the same key; None when there is none."""
+    try:
+        found = os.lstat(entry)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _rename_unless_there(source: Path, target: Path) -> None:

@@ -183,6 +183,40 @@ def test_processes_that_store_evict_and_load_at_once_never_see_half_an_entry(tmp
     assert list((tmp_path / "work").iterdir()) == []
 
 
+def test_an_entry_that_others_evict_before_it_is_seen_is_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cache = BuildCache(tmp_path)
+    evictions = []
+
+    def evict(keep: Path) -> None:
+        evictions.append(keep)
+        if len(evictions) < 3:
+            keep.rename(tmp_path / f"evicted{len(evictions)}")
+
+    monkeypatch.setattr(cache, "evict", evict)
+    assert store(cache, 3, b"x").so_path is not None
+    assert len(evictions) == 3
+
+
+def test_an_entry_that_replaces_the_one_being_read_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cache = BuildCache(tmp_path)
+    stored = store(cache, 3, b"x").so_path
+    assert stored is not None
+    entry = stored.parent
+    sums = cache_module._sums
+
+    def replaced(text: bytes, content: bytes | None) -> str:
+        monkeypatch.setattr(cache_module, "_sums", sums)
+        entry.rename(tmp_path / "evicted")
+        store(cache, 3, b"x")
+        return "of half an entry"
+
+    monkeypatch.setattr(cache_module, "_sums", replaced)
+    assert cache.load(key(3)) is None
+    assert cache.load(key(3)) is not None
+
+
 def test_an_artefact_is_made_once(tmp_path: Path):
     cache = BuildCache(tmp_path)
     made = []
