@@ -14,8 +14,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ptxbench.cases.defaults import REFERENCE_CALL
 from ptxbench.profiler.arena import view_bytes
 from ptxbench.profiler.baselines import bind
+from ptxbench.profiler.bound_call import Bound
+from ptxbench.profiler.reference_baseline import bind_reference
 from ptxbench.profiler.sandbox import CONTEXT, OK, Cupti, Recorder, announce, failure, open_arena, restrict, serve_calls
 
 
@@ -49,6 +52,17 @@ class Arenas:
             cudart.cudaIpcCloseMemHandle(address)
 
 
+def _planned(plan: Callable[[], str] | None) -> dict[str, Any]:
+    import torch
+
+    try:
+        detail = plan() if plan else ""
+        torch.cuda.synchronize()
+    except Exception as error:  # whatever a library raises; only this is told to the oracle
+        raise RuntimeError(f"planning: {type(error).__name__}: {error}") from error
+    return {"detail": detail}
+
+
 def _published(publish: Callable[[], None]) -> dict[str, Any]:
     import torch
 
@@ -57,12 +71,17 @@ def _published(publish: Callable[[], None]) -> dict[str, Any]:
     return {}
 
 
+def _bind(job: dict[str, Any], tensors: dict[str, Any]) -> Bound:
+    return bind(job["call"], tensors, causal=job["causal"], scalars=job["scalars"])
+
+
 def main() -> None:
     """Serve jobs until the channel closes or ``quit``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     options = parser.parse_args()
-    restrict()
+    # A library that compiles its kernels writes large files.
+    restrict(file_bytes=None)
     channel = Connection(options.fd)
     import torch
 
@@ -83,13 +102,16 @@ def main() -> None:
             arenas.forget(job["handle"])
             continue
         try:
-            bound = bind(job["call"], arenas.tensors(job), causal=job["causal"])
+            tensors = arenas.tensors(job)
+            is_reference = job["call"] == REFERENCE_CALL
+            bound = bind_reference(job, tensors) if is_reference else _bind(job, tensors)
         except Exception as error:
             channel.send_bytes(failure(error))
             continue
         channel.send_bytes(OK)
         operations: dict[str, Callable[[], dict[str, Any]]] = {
             "collect": recorder.collect,
+            "plan": partial(_planned, bound.plan),
             "publish": partial(_published, bound.publish),
         }
         if not serve_calls(channel, bound.call, recorder, operations=operations):

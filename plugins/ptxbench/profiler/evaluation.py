@@ -16,7 +16,15 @@ from ptxbench.profiler.replies import Recording, WorkerError
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch, RunEvidence, RunStatus, Trial
+from ptxbench.records import (
+    CORRECTNESS_CALL,
+    BaselineMeasurement,
+    FamilyCheck,
+    KernelLaunch,
+    RunEvidence,
+    RunStatus,
+    Trial,
+)
 
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
@@ -128,6 +136,7 @@ class _Attempt:
         self._trials: list[Trial] = []
         self._launches: dict[tuple[object, ...], KernelLaunch] = {}
         self._output_tail: str | None = None
+        self._families: list[FamilyCheck] = []
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
@@ -138,6 +147,7 @@ class _Attempt:
                 with self._watch.measure("load"):
                     worker.load(job)
                 if self._run_trials(worker):
+                    self._run_families(worker)
                     self._measure_drift(worker, baselines)
                 return self._evidence(worker)
             except WorkerError as error:
@@ -157,6 +167,23 @@ class _Attempt:
             if trial.timing is None:
                 return False
         return True
+
+    def _run_families(self, worker: Worker) -> None:
+        """One checked call on each family beyond the official one. What happens in it is no fault of the trials."""
+        import torch
+
+        with self._watch.measure("families"):
+            for draw in self._state.families:
+                family = draw.draw.family
+                try:
+                    self._state.arena.arm()
+                    self._state.stage(draw)
+                    worker.warm_up(1)
+                    call = self._state.compare(draw, CORRECTNESS_CALL)
+                except (WorkerError, torch.OutOfMemoryError) as error:
+                    self._families.append(FamilyCheck(family=family, call=None, message=str(error)[:200]))
+                    return
+                self._families.append(FamilyCheck(family=family, call=call))
 
     @contextmanager
     def _sandbox(self) -> Iterator[Worker]:
@@ -200,4 +227,5 @@ class _Attempt:
                 sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
             ),
             baseline=self._baseline,
+            families=tuple(self._families),
         )

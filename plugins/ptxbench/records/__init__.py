@@ -22,10 +22,13 @@ from ptxbench.records.conversation import (
 )
 from ptxbench.records.evidence import (
     CORRECTNESS_CALL,
+    OFFICIAL_FAMILY,
     BaselineMeasurement,
     CheckedCall,
     DeviceIdentity,
     Evidence,
+    ExactErrors,
+    FamilyCheck,
     InstructionCount,
     InstructionEvidence,
     KernelLaunch,
@@ -52,6 +55,7 @@ from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
     "CORRECTNESS_CALL",
+    "OFFICIAL_FAMILY",
     "PASSING_ENDS",
     "BaselineMeasurement",
     "Build",
@@ -62,8 +66,10 @@ __all__ = [
     "DeviceIdentity",
     "EndReason",
     "Evidence",
+    "ExactErrors",
     "Exchange",
     "FailedAttempt",
+    "FamilyCheck",
     "Finding",
     "InfrastructureFault",
     "InstructionCount",

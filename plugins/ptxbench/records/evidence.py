@@ -118,6 +118,15 @@ class OutputComparison(Record):
     """None where nothing mismatches, and in evidence older than this field."""
 
     @property
+    def not_finite(self) -> int:
+        """Elements that are NaN or infinite where the reference is not: they count in no error's size.
+
+        Where they were not counted apart, every mismatch may be one.
+        """
+        infinite = self.where.infinite if self.where is not None else self.mismatched
+        return self.nan + infinite
+
+    @property
     def relative_rms(self) -> float:
         """RMS of the error over RMS of the reference: the scale-relative error."""
         return self.rms_error / self.rms_reference if self.rms_reference > 0 else float(self.rms_error > 0)
@@ -149,6 +158,20 @@ class CheckedCall(Record):
     def disagrees(self, output: OutputComparison) -> bool:
         """Whether one of its outputs is further from the reference than this kind of call may be."""
         return output.mismatched > tolerated_mismatches(self.iteration, output.elements) or output.nan > 0
+
+
+OFFICIAL_FAMILY = "normal"
+"""Family of the inputs of every trial, whose own ``family`` names the recipe: the official workload's distribution."""
+
+
+class FamilyCheck(Record):
+    """One checked call on inputs of another kind than the official workload's, behind the trials."""
+
+    family: str
+    call: CheckedCall | None
+    """None where there was no result."""
+    message: str = ""
+    """Why there was none."""
 
 
 class Timing(Record):
@@ -204,6 +227,19 @@ flags it. Wide, since a power-limited device reads a short burst up to 9% faster
 qualifying measurement (H200, backward d128)."""
 
 
+class ExactErrors(Record):
+    """Scale-relative errors on one official draw against an oracle of higher precision, per output.
+
+    Outputs that are not finite in the oracle count on neither side.
+    """
+
+    precision: Literal["float64"]
+    """What the oracle computes in. Its results are not rounded to the outputs' types."""
+    library: dict[str, Real]
+    reference: dict[str, Real]
+    """Of the definition's reference function, rounded to the outputs' types."""
+
+
 class BaselineMeasurement(Record):
     """The library's latency by the same procedure (same staging, same loop, same clock)."""
 
@@ -221,6 +257,13 @@ class BaselineMeasurement(Record):
     workload costs the oracle's clock beyond an empty call. None in evidence older than this field."""
     relative_rms: dict[str, Real] = Field(default_factory=dict)
     """The library's own scale-relative error against the same reference, per output."""
+    detail: str = ""
+    """The call in full, where ``call`` alone does not say it: settings, backend, what was planned outside of it."""
+    exact: ExactErrors | None = None
+    """None where no oracle of higher precision knows the operation, and in evidence older than this field."""
+    families: dict[str, dict[str, Real]] = Field(default_factory=dict)
+    """Family -> output -> the library's scale-relative error there. Infinite for an output with values that are not
+    finite where the reference's are; no outputs for a family in which the library failed."""
 
     @property
     def drifted(self) -> bool:
@@ -244,6 +287,8 @@ class RunEvidence(Record):
     trials: tuple[Trial, ...] = ()
     launches: tuple[KernelLaunch, ...] = ()
     baseline: BaselineMeasurement | None = None
+    families: tuple[FamilyCheck, ...] = ()
+    """Calls on other families of inputs; empty where a trial had failed, and in evidence older than this field."""
     workload_state_cached: bool = False
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Wall time by stage, for performance work; no rule reads it."""

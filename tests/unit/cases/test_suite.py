@@ -101,7 +101,7 @@ def test_an_unknown_arch_is_an_error(suite):
             "again",
         ),
         ("workload: 9492", "workload: 9493", "cases[0].workload", "a uuid of gemm_n7168_k5120.jsonl", "'9493"),
-        ("op: gemm", "op: conv", "cases[0].op", "'gemm' or 'attention'", "'conv'"),
+        ("op: gemm", "op: conv", "cases[0].op", "'gemm', 'attention' or 'other'", "'conv'"),
         ("archs: [h100, b200]", "archs: []", "cases[0].archs", "at least 1 item", "a list of 0"),
         (
             "archs: [h100, b200]",
@@ -113,7 +113,7 @@ def test_an_unknown_arch_is_an_error(suite):
         ("archs: [h100, b200]", "archs: [h100, b200, b200]", "cases[0].variants", "each arch once", "h100, b200"),
         ("atol: 0.01", "atol: -1", "cases[0].tolerance.atol", "greater than or equal to 0", "-1"),
         ("atol: 0.01", "atol: 1%", "cases[0].tolerance.atol", "a valid number", "'1%'"),
-        ("input_recipe: normal", "input_recipe: uniform", "cases[0].input_recipe", "'normal' or", "'uniform'"),
+        ("input_recipe: normal", "input_recipe: uniform", "cases[0].input_recipe", "'normal', 'attention", "'uniform'"),
         ("causal: false", "causal: no", "cases[0].causal", "a valid boolean", "'no'"),
         ("flops: 2*M*N*K", "flops: 2*M*N*Q", "cases[0].flops", "axis names (M, N, K)", "'Q'"),
         ("bytes: 2*(M*K", "bytes: 2*(M*K)/0", "cases[0].bytes", "an arithmetic expression", "unmatched"),

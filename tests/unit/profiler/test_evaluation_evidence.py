@@ -66,7 +66,9 @@ def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
     return CheckedCall(iteration=iteration, outputs=(output,), inputs_intact=True, guards_intact=True)
 
 
-def evidence_of(start: Start, program: str, check: Callable[[int], CheckedCall] = checked) -> RunEvidence:
+def evidence_of(
+    start: Start, program: str, check: Callable[[int], CheckedCall] = checked, families: tuple[str, ...] = ()
+) -> RunEvidence:
     worker = start(program)
     worker.wait_ready()
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
@@ -74,6 +76,7 @@ def evidence_of(start: Start, program: str, check: Callable[[int], CheckedCall] 
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
+        families=[SimpleNamespace(draw=SimpleNamespace(family=family)) for family in families],
         stage=lambda _: None, stage_fresh=lambda _: None, guards_intact=lambda: True,
         compare=lambda _, iteration: check(iteration),
     )  # fmt: skip
@@ -132,3 +135,28 @@ def test_calls_that_every_candidate_knows_to_be_checked_do_not_betray_later_chec
         met = {draw for _, timed in chosen for draw in timed.values()} & known
         assert not met
         known |= {first for first, _ in chosen}
+
+
+def test_every_family_has_one_checked_call_behind_the_trials(start: Start) -> None:
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), families=("shifted", "spiky"))
+    assert [check.family for check in evidence.families] == ["shifted", "spiky"]
+    assert all(check.call is not None and check.message == "" for check in evidence.families)
+    assert evidence.status is RunStatus.COMPLETED
+
+
+def test_a_family_is_not_tried_on_a_candidate_that_failed(start: Start) -> None:
+    evidence = evidence_of(
+        start, candidate('return ["_Z4workv"]'), lambda iteration: checked(iteration, mismatched=8), ("shifted",)
+    )
+    assert evidence.families == ()
+
+
+def test_a_crash_on_a_family_leaves_the_trials_as_they_are(start: Start) -> None:
+    last = TRIALS * CALLS_OF_A_TRIAL
+    evidence = evidence_of(
+        start, candidate(f'os._exit(3) if call > {last} else 0; return ["_Z4workv"]'), families=("shifted", "spiky")
+    )
+    assert evidence.status is RunStatus.COMPLETED
+    assert len(evidence.trials) == TRIALS
+    assert [(check.family, check.call) for check in evidence.families] == [("shifted", None)]
+    assert "exited with code 3" in evidence.families[0].message

@@ -24,9 +24,13 @@ _FLAGS = {
     Flag.CLOCK_DISAGREEMENT: "a clock outside your process saw more time than the device's activities account for; the "
     "latency is that clock's. Work after the call returns, host work or waiting inside the call count",
     Flag.DIFFERS_UNDER_PROFILER: "under the instruction profiler it ran other kernels or gave other outputs",
+    Flag.FAMILY_MISMATCH: "right on standard normal inputs only, so there is no speedup: on inputs that are shifted, "
+    "have rows of large values or, where there are several sequences, other lengths, it fails or is far off",
+    Flag.FAMILY_UNQUALIFIED: "nothing is known of inputs that are not standard normal: the library was no measure",
     Flag.IMPLAUSIBLE: "the latency is below what the device can physically do, so there is no speedup: work is missing "
     "from the timed calls",
-    Flag.LOW_PRECISION: "within tolerance, and much less precise than the library: accumulate in FP32 and round once",
+    Flag.LOW_PRECISION: "within tolerance, and so much less precise than the library that there is no speedup: "
+    "accumulate in FP32 and round once",
     Flag.NO_BASELINE: "the library was not measured, so there is no speedup",
     Flag.STRAY_ACTIVITY: "device work started outside the calls, so there is no speedup: everything must be launched "
     "by the call, on the stream of TVM-FFI's environment or on streams that are joined to it before the call returns",
