@@ -7,6 +7,7 @@ collide with other projects' own.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import tempfile
 from contextlib import suppress
@@ -200,7 +201,7 @@ def check_settings(config: pytest.Config, root: Path) -> None:
     words = config.invocation_params.args
     values = [
         f"{option}={word}"
-        for option, word in zip(words, words[1:], strict=False)
+        for option, word in itertools.pairwise(words)
         if option.startswith("--") and "=" not in option and Path(word).exists()
     ]
     raise pytest.UsageError(

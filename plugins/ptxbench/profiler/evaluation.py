@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import hang
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
@@ -21,6 +22,8 @@ from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
 """For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
+CALLING_STAGES = ("check", "time")
+"""Stages of ``Stopwatch`` in which the candidate is called."""
 
 
 def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, CheckedDraw]]]:
@@ -188,10 +191,19 @@ class _Attempt:
     def _take_drift(self, baselines: Baselines) -> None:
         self._baseline = self._baseline.model_copy(update={"drift_span_ns": baselines.drift(self._state)})
 
+    def _waiting(self, worker: Worker, error: WorkerError | None, stage: str) -> hang.Waiting:
+        """Where a call that does not end is, as long as its process lives."""
+        if error is None or error.status is not RunStatus.TIMEOUT or stage not in CALLING_STAGES:
+            return hang.Waiting()
+        with self._watch.measure("locate"):
+            return hang.look(worker.process.pid, worker.folder)
+
     def _evidence(self, worker: Worker, error: WorkerError | None = None) -> RunEvidence:
+        stage = self._watch.stage if error else ""
+        waiting = self._waiting(worker, error, stage)
         return RunEvidence(
             status=error.status if error else RunStatus.COMPLETED,
-            stage=self._watch.stage if error else "",
+            stage=stage,
             message=str(error) if error else "",
             error_code=error.code if error else None,
             output_tail=worker.output_tail() if self._output_tail is None else self._output_tail,
@@ -200,4 +212,6 @@ class _Attempt:
                 sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
             ),
             baseline=self._baseline,
+            waiting=waiting.places,
+            waiting_unknown=waiting.unknown,
         )

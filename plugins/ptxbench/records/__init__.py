@@ -22,6 +22,7 @@ from ptxbench.records.conversation import (
 )
 from ptxbench.records.evidence import (
     CORRECTNESS_CALL,
+    NO_KERNEL_RAN,
     BaselineMeasurement,
     CheckedCall,
     DeviceIdentity,
@@ -37,6 +38,7 @@ from ptxbench.records.evidence import (
     Timing,
     ToolStatus,
     Trial,
+    WaitingPlace,
     tolerated_mismatches,
 )
 from ptxbench.records.turn import (
@@ -52,6 +54,7 @@ from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
     "CORRECTNESS_CALL",
+    "NO_KERNEL_RAN",
     "PASSING_ENDS",
     "BaselineMeasurement",
     "Build",
@@ -95,6 +98,7 @@ __all__ = [
     "TurnRecord",
     "Usage",
     "Verdict",
+    "WaitingPlace",
     "prompt_sha256",
     "tolerated_mismatches",
 ]

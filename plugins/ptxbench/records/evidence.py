@@ -230,6 +230,27 @@ class BaselineMeasurement(Record):
         return abs(statistics.median(self.drift_span_ns) / statistics.median(self.span_ns) - 1) > DRIFT_BOUND
 
 
+NO_KERNEL_RAN = "no kernel was on the device"
+"""``RunEvidence.waiting_unknown`` where a debugger looked and the host code alone was running."""
+
+
+class WaitingPlace(Record):
+    """Threads of one kernel that were at the same instruction when a call that did not end was looked at."""
+
+    kernel: str
+    """Mangled, as in the object."""
+    offset: int | None
+    """Of the instruction in the kernel's code, in bytes. None in a function of it whose own place is not known."""
+    threads: int
+    blocks: int
+    """Blocks with at least one of these threads."""
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    """One of the threads and its block, as x, y, z."""
+    instruction: str = ""
+    """The debugger's text of it, length-limited; empty where it gave none."""
+
+
 class RunEvidence(Record):
     """One evaluation: trials in a sandbox, the baseline beside it."""
 
@@ -247,6 +268,10 @@ class RunEvidence(Record):
     workload_state_cached: bool = False
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Wall time by stage, for performance work; no rule reads it."""
+    waiting: tuple[WaitingPlace, ...] = ()
+    """Of a call that did not end, the instructions with the most threads, those first; no rule reads it."""
+    waiting_unknown: str = ""
+    """Why ``waiting`` is empty. Empty itself where no call was endless, and in evidence older than this field."""
 
 
 class ToolStatus(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from ptxbench.profiler import hang
+from ptxbench.profiler import worker as worker_module
 from ptxbench.profiler.evaluation import _Attempt, choose_checks
 from ptxbench.profiler.procedure import Stopwatch
 from ptxbench.profiler.state import TIMED_CHECKS
@@ -19,6 +22,7 @@ from ptxbench.records import (
     OutputComparison,
     RunEvidence,
     RunStatus,
+    WaitingPlace,
 )
 from tests.unit.profiler.stand_in import LOADED, READY, Start
 
@@ -119,6 +123,28 @@ def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:
     evidence = evidence_of(start, candidate(ended))
     assert (evidence.status, len(evidence.trials)) == (RunStatus.CRASHED, 2)
     assert names(evidence) == ["_Z4workv"]
+
+
+@pytest.mark.parametrize(("endless", "stage"), [("call == 1", "check"), ("call > 1", "time"), ("False", "")])
+def test_an_endless_call_is_looked_at_while_its_process_lives(
+    start: Start, monkeypatch: pytest.MonkeyPatch, endless: str, stage: str
+) -> None:
+    place = WaitingPlace(kernel="k", offset=16, threads=1, blocks=1, block=(0, 0, 0), thread=(0, 0, 0))
+    seen: list[tuple[int, bool]] = []
+
+    def look(pid: int, shared: Any) -> hang.Waiting:
+        seen.append((pid, shared.is_dir()))
+        os.kill(pid, 0)
+        return hang.Waiting((place,))
+
+    monkeypatch.setattr(hang, "look", look)
+    monkeypatch.setattr(worker_module.Worker.finish_call, "__defaults__", (0.5,))
+    monkeypatch.setattr(worker_module.Worker.warm_up, "__defaults__", (0.5,))
+    evidence = evidence_of(start, candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]'))
+    assert evidence.stage == stage
+    assert [lived for _, lived in seen] == ([True] if stage else [])
+    assert evidence.waiting == ((place,) if stage else ())
+    assert evidence.status is (RunStatus.TIMEOUT if stage else RunStatus.COMPLETED)
 
 
 def test_calls_that_every_candidate_knows_to_be_checked_do_not_betray_later_checks() -> None:
