@@ -20,6 +20,8 @@ _NEAR_ROOFLINE = 0.8
 _TOO_MUCH_WORK = 1.15
 _MATRIX_WORK = 0.9
 _FEW_WARPS = 8
+_TWO_CONSUMERS = 256
+"""Threads of a block from which two warpgroups can multiply."""
 
 
 class Launched(NamedTuple):
@@ -126,7 +128,41 @@ def _ceiling(turn: Turn) -> Iterator[str]:
     useful, latency, peak = turn.verdict.useful_share, turn.verdict.latency_ms, peak_flops(turn)
     if useful and latency and peak and (busy := useful * turn.case.flops / (peak * latency / 1e3)) < _NEAR_ROOFLINE:
         yield (
-            f"At the highest clock its matrix instructions take {percent(busy)} of the latency. In the rest the tensor "
-            "cores wait: for tiles, barriers, other arithmetic, the prologue and epilogue. Overlap them: more stages, "
-            "separate producer and consumer warpgroups, two consumers that take turns."
+            f"At the highest clock its matrix instructions would take {percent(busy)} of the latency"
+            f"{_of_the_library(turn, peak)}. The clock was not measured; under full tensor load it is lower and the "
+            "true share higher. In the rest the tensor cores wait: for tiles, barriers, other arithmetic, prologue and "
+            "epilogue."
+        )
+        yield from _untried(turn)
+
+
+def _of_the_library(turn: Turn, peak: float) -> str:
+    """How near the library comes to the same ceiling: what is left to gain beside it."""
+    baseline = turn.verdict.baseline_ms
+    if not baseline:
+        return ""
+    return f"; the workload's FLOPs would take {percent(turn.case.flops / (peak * baseline / 1e3))} of the library's"
+
+
+def _untried(turn: Turn) -> Iterator[str]:
+    """Ways to overlap that the object shows no sign of; which of them pays is for the model to judge."""
+    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
+    full = {row.opcode for row in turn.evidence.instructions.counts}
+    kernels, sms = launched(turn), turn.evidence.device.sm_count
+    signs = {
+        "TMA loads": not opcodes.isdisjoint({"UTMALDG"}),
+        "warps that only load, with setmaxnreg": "USETMAXREG" in opcodes,
+        "two or more warpgroups that multiply": any(kernel.threads >= _TWO_CONSUMERS for kernel in kernels),
+        "a persistent grid": any(kernel.blocks <= 2 * sms for kernel in kernels),
+        "multicast of shared tiles in a cluster": any("MULTICAST" in opcode for opcode in full),
+        "TMA stores": not opcodes.isdisjoint({"UTMASTG", "UTMAREDG"}),
+    }
+    absent = [name for name, there in signs.items() if not there]
+    if absent:
+        yield f"The object shows no sign of: {'; '.join(absent)}."
+    else:
+        yield (
+            "It has TMA loads and stores, loading warps, several multiplying warpgroups, a persistent grid and "
+            "multicast. What is left lies in the order of work: the epilogue beside the next tile's products, the order of tiles "
+            "in L2, the depth of the pipeline, fewer instructions beside the products."
         )

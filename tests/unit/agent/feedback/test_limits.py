@@ -44,7 +44,7 @@ def test_a_good_kernel_is_told_what_its_tensor_cores_do() -> None:
     text = said()
     assert "HGMMA.64x256x16.F32.BF16 4,587,520" in text
     assert "do 1.00 times the FLOPs" in text
-    assert "matrix instructions take 70.2% of the latency" in text
+    assert "would take 70.2% of the latency; the workload's FLOPs would take 75.9% of the library's. The clock" in text
     assert "1,024 static + 196,608 dynamic bytes; 1 block (12 warps, 18.8%) per SM" in text
     for word in ("spills ", "waves", "stay idle", "LDG)"):
         assert word not in text
@@ -60,6 +60,14 @@ def test_a_good_kernel_is_told_what_its_tensor_cores_do() -> None:
 )
 def test_the_launch(launch: dict[str, Any], words: str) -> None:
     assert words in said(launch=launch)
+
+
+def test_only_what_the_object_shows_no_sign_of_is_advised() -> None:
+    opcodes = {"HGMMA": 4, "UTMALDG": 8, "USETMAXREG": 2}
+    assert "no sign of: multicast of shared tiles in a cluster; TMA stores." in said(opcodes=opcodes)
+    assert "no sign of: warps that only load, with setmaxnreg; two or more" in said(
+        opcodes={"HGMMA": 4, "UTMALDG": 8}, launch={"block": (128, 1, 1), "grid": (1320, 1, 1)}
+    )
 
 
 def test_spills() -> None:
