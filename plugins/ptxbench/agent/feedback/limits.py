@@ -163,6 +163,6 @@ def _untried(turn: Turn) -> Iterator[str]:
     else:
         yield (
             "It has TMA loads and stores, loading warps, several multiplying warpgroups, a persistent grid and "
-            "multicast. What is left lies in the order of work: the epilogue beside the next tile's products, the order of tiles "
-            "in L2, the depth of the pipeline, fewer instructions beside the products."
+            "multicast. What is left lies in the order of work: the epilogue beside the next tile's products, the "
+            "order of tiles in L2, the depth of the pipeline, fewer instructions beside the products."
         )
