@@ -14,6 +14,7 @@ from ptxbench.profiler import hang
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
+from ptxbench.profiler.retrace import look_again
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
@@ -142,13 +143,13 @@ class _Attempt:
                     worker.load(job)
                 if self._run_trials(worker):
                     self._measure_drift(worker, baselines)
-                return self._evidence(worker)
+                return self._evidence(worker, job)
             except WorkerError as error:
-                return self._evidence(worker, error)
+                return self._evidence(worker, job, error)
             except torch.OutOfMemoryError as error:
                 # There was enough when the state was built and the library ran.
                 message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
-                return self._evidence(worker, WorkerError(RunStatus.RUNTIME_ERROR, message))
+                return self._evidence(worker, job, WorkerError(RunStatus.RUNTIME_ERROR, message))
 
     def _run_trials(self, worker: Worker) -> bool:
         """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole."""
@@ -191,16 +192,19 @@ class _Attempt:
     def _take_drift(self, baselines: Baselines) -> None:
         self._baseline = self._baseline.model_copy(update={"drift_span_ns": baselines.drift(self._state)})
 
-    def _waiting(self, worker: Worker, error: WorkerError | None, stage: str) -> hang.Waiting:
-        """Where a call that does not end is, as long as its process lives."""
-        if error is None or error.status is not RunStatus.TIMEOUT or stage not in CALLING_STAGES:
+    def _waiting(self, worker: Worker, error: WorkerError, job: dict[str, Any]) -> hang.Waiting:
+        """Where a call that did not end waits. Its process is ended first: its kernel holds the device."""
+        if error.status is not RunStatus.TIMEOUT or self._watch.stage not in CALLING_STAGES:
             return hang.Waiting()
+        self._output_tail = worker.output_tail()
+        self._spares.retire(worker)
+        self._spares.reap()
         with self._watch.measure("locate"):
-            return hang.look(worker.process.pid, worker.folder)
+            return look_again(self._state, job)
 
-    def _evidence(self, worker: Worker, error: WorkerError | None = None) -> RunEvidence:
+    def _evidence(self, worker: Worker, job: dict[str, Any], error: WorkerError | None = None) -> RunEvidence:
         stage = self._watch.stage if error else ""
-        waiting = self._waiting(worker, error, stage)
+        waiting = self._waiting(worker, error, job) if error else hang.Waiting()
         return RunEvidence(
             status=error.status if error else RunStatus.COMPLETED,
             stage=stage,

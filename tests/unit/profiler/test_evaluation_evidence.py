@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ptxbench.profiler import hang
+from ptxbench.profiler import evaluation, hang
 from ptxbench.profiler import worker as worker_module
 from ptxbench.profiler.evaluation import _Attempt, choose_checks
 from ptxbench.profiler.procedure import Stopwatch
@@ -70,11 +69,17 @@ def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
     return CheckedCall(iteration=iteration, outputs=(output,), inputs_intact=True, guards_intact=True)
 
 
-def evidence_of(start: Start, program: str, check: Callable[[int], CheckedCall] = checked) -> RunEvidence:
+def evidence_of(
+    start: Start,
+    program: str,
+    check: Callable[[int], CheckedCall] = checked,
+    done: Callable[[str], None] = lambda _: None,
+) -> RunEvidence:
     worker = start(program)
     worker.wait_ready()
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
-    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: None, lambda _: (1000,)
+    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: done("retire"), lambda _: (1000,)
+    nothing.reap = lambda: done("reap")
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
@@ -126,23 +131,24 @@ def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("endless", "stage"), [("call == 1", "check"), ("call > 1", "time"), ("False", "")])
-def test_an_endless_call_is_looked_at_while_its_process_lives(
+def test_an_endless_call_is_located_once_its_process_is_ended(
     start: Start, monkeypatch: pytest.MonkeyPatch, endless: str, stage: str
 ) -> None:
     place = WaitingPlace(kernel="k", offset=16, threads=1, blocks=1, block=(0, 0, 0), thread=(0, 0, 0))
-    seen: list[tuple[int, bool]] = []
+    seen: list[list[str]] = []
+    done: list[str] = []
 
-    def look(pid: int, shared: Any) -> hang.Waiting:
-        seen.append((pid, shared.is_dir()))
-        os.kill(pid, 0)
+    def look_again(state: Any, job: dict[str, Any]) -> hang.Waiting:
+        seen.append([*done, str(job)])
         return hang.Waiting((place,))
 
-    monkeypatch.setattr(hang, "look", look)
+    monkeypatch.setattr(evaluation, "look_again", look_again)
     monkeypatch.setattr(worker_module.Worker.finish_call, "__defaults__", (0.5,))
     monkeypatch.setattr(worker_module.Worker.warm_up, "__defaults__", (0.5,))
-    evidence = evidence_of(start, candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]'))
+    program = candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]')
+    evidence = evidence_of(start, program, done=done.append)
     assert evidence.stage == stage
-    assert [lived for _, lived in seen] == ([True] if stage else [])
+    assert seen == ([["retire", "reap", "{}"]] if stage else [])
     assert evidence.waiting == ((place,) if stage else ())
     assert evidence.status is (RunStatus.TIMEOUT if stage else RunStatus.COMPLETED)
 
