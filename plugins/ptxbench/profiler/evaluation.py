@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import hang
+from ptxbench.profiler import clocks, hang
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
@@ -18,7 +18,15 @@ from ptxbench.profiler.retrace import look_again
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, KernelLaunch, RunEvidence, RunStatus, Trial
+from ptxbench.records import (
+    CORRECTNESS_CALL,
+    BaselineMeasurement,
+    ClockSample,
+    KernelLaunch,
+    RunEvidence,
+    RunStatus,
+    Trial,
+)
 
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
@@ -65,9 +73,11 @@ def run_trial(
         checks = [state.compare(first, CORRECTNESS_CALL)]
     walls: list[int] = []
     recording: Recording | None = None
+    clock: ClockSample | None = None
     if not failed(checks[0]):
         with watch.measure("time"):
             walls, timed_checks = timed_loop(state, worker, case.warmup, case.iterations, secret)
+            clock = clocks.sample()
             checks += timed_checks
             recording = _collect(worker, len(walls), needed=len(walls) == case.iterations)
     whole = recording is not None and len(walls) == case.iterations
@@ -77,6 +87,7 @@ def run_trial(
         checks=tuple(checks),
         guards_intact=state.guards_intact(),
         timing=timing_of(recording, walls, case.warmup) if recording and whole else None,
+        clock=clock if whole else None,
     )
     return trial, recording
 

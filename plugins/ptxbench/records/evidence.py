@@ -165,6 +165,17 @@ class Timing(Record):
     """Device activities that started outside every call: work that the spans do not hold."""
 
 
+POWER_LIMIT = "power limit"
+
+
+class ClockSample(Record):
+    """One reading of the device's SM clock."""
+
+    sm_mhz: int
+    limited_by: tuple[str, ...] = ()
+    """What holds it down, for example ``POWER_LIMIT``; empty where nothing does."""
+
+
 class Trial(Record):
     """One trial: one fully checked call, then timed iterations on fresh data."""
 
@@ -175,6 +186,9 @@ class Trial(Record):
     guards_intact: bool
     """Guard bands around every buffer after all calls of the trial; ``CheckedCall`` has them as of that call."""
     timing: Timing | None = None
+    clock: ClockSample | None = None
+    """Right behind the timed calls, for feedback; no rule reads it. None where the driver does not tell and in older
+    evidence."""
 
 
 class RunStatus(StrEnum):

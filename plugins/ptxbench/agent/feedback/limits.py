@@ -11,7 +11,7 @@ from ptxbench.agent.feedback.kernels import resources_of
 from ptxbench.agent.feedback.occupancy import Occupancy, occupancy, sm_limits
 from ptxbench.agent.feedback.parts import Turn
 from ptxbench.agent.feedback.wording import percent, short_name
-from ptxbench.records import KernelLaunch, Target
+from ptxbench.records import POWER_LIMIT, ClockSample, KernelLaunch, Target
 from ptxbench.verdict.kernel_names import is_kernel_of
 
 _FULL_WAVES = 0.9
@@ -69,7 +69,7 @@ def peak_flops(turn: Turn) -> float:
 def limiters(turn: Turn) -> Iterator[str]:
     """What the facts show, the heaviest first."""
     yield from _instructions(turn)
-    yield from _remarks(turn)
+    yield from remarks(turn)
     for kernel in launched(turn):
         yield from _kernel(turn, kernel)
     yield from _ceiling(turn)
@@ -96,7 +96,8 @@ def _instructions(turn: Turn) -> Iterator[str]:
         yield "Tiles are loaded through registers (LDG); TMA or cp.async would load while the tensor cores work."
 
 
-def _remarks(turn: Turn) -> Iterator[str]:
+def remarks(turn: Turn) -> Iterator[str]:
+    """What the compiler said beside errors, for example that wgmma was serialized."""
     for message in [message for message in read_messages(turn.build.log) if message.kind != "error"][:3]:
         yield f"The compiler remarks: {message.quoted(turn.source, 0)}"
 
@@ -120,19 +121,36 @@ def _kernel(turn: Turn, kernel: Launched) -> Iterator[str]:
         yield f"{name} has only {held.warps} warps on an SM, bounded by {held.bound_by}: little hides latency."
 
 
+def clock_fact(turn: Turn) -> Iterator[str]:
+    """The clock that the timed calls ran at."""
+    clock = _clock(turn)
+    if clock is not None:
+        held = f", held down by: {', '.join(clock.limited_by)}" if clock.limited_by else ""
+        yield f"SM clock right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{held}."
+
+
+def _clock(turn: Turn) -> ClockSample | None:
+    """The median trial's."""
+    samples = [trial.clock for trial in turn.evidence.run.trials if trial.clock and trial.clock.sm_mhz]
+    return sorted(samples, key=lambda sample: sample.sm_mhz)[len(samples) // 2] if samples else None
+
+
+def _highest_mhz(turn: Turn) -> int:
+    return turn.evidence.device.max_sm_clock_mhz
+
+
 def _ceiling(turn: Turn) -> Iterator[str]:
     share = turn.verdict.roofline_share
     if share is not None and share >= _NEAR_ROOFLINE:
         yield f"It is at {percent(share)} of the device's ceiling: little is left to gain."
         return
     useful, latency, peak = turn.verdict.useful_share, turn.verdict.latency_ms, peak_flops(turn)
-    if useful and latency and peak and (busy := useful * turn.case.flops / (peak * latency / 1e3)) < _NEAR_ROOFLINE:
-        yield (
-            f"At the highest clock its matrix instructions would take {percent(busy)} of the latency"
-            f"{_of_the_library(turn, peak)}. The clock was not measured; under full tensor load it is lower and the "
-            "true share higher. In the rest the tensor cores wait: for tiles, barriers, other arithmetic, prologue and "
-            "epilogue."
-        )
+    if not useful or not latency or not peak:
+        return
+    busy = useful * turn.case.flops / (peak * latency / 1e3)
+    if busy < _NEAR_ROOFLINE:
+        at_most = f"At the highest clock its matrix instructions would take {percent(busy)} of the latency"
+        yield f"{at_most}{_of_the_library(turn, peak)}. {_at_the_clock(turn, busy)}"
         yield from _untried(turn)
 
 
@@ -142,6 +160,19 @@ def _of_the_library(turn: Turn, peak: float) -> str:
     if not baseline:
         return ""
     return f"; the workload's FLOPs would take {percent(turn.case.flops / (peak * baseline / 1e3))} of the library's"
+
+
+def _at_the_clock(turn: Turn, busy: float) -> str:
+    """The share at the clock that was there, and what the rest is."""
+    clock = _clock(turn)
+    if clock is None:
+        return "The clock was not measured; under full tensor load it is lower and the true share higher."
+    share = percent(busy * _highest_mhz(turn) / clock.sm_mhz)
+    rest = "In the rest the tensor cores wait: for tiles, barriers, other arithmetic, prologue and epilogue."
+    power = ""
+    if POWER_LIMIT in clock.limited_by:
+        power = " Power holds the clock down: fewer bytes moved and fewer instructions per product raise it."
+    return f"At the clock that was measured it is {share}. {rest}{power}"
 
 
 def _untried(turn: Turn) -> Iterator[str]:

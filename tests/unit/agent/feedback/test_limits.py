@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptxbench.models import PastTurn
-from ptxbench.records import KernelResources
+from ptxbench.records import POWER_LIMIT, ClockSample, KernelResources
 from tests.unit.agent.feedback.parts import text_of
 from tests.unit.factories import (
     KERNEL,
@@ -15,6 +15,7 @@ from tests.unit.factories import (
     make_instructions,
     make_record,
     make_run,
+    make_trial,
 )
 
 
@@ -68,6 +69,36 @@ def test_only_what_the_object_shows_no_sign_of_is_advised() -> None:
     assert "no sign of: warps that only load, with setmaxnreg; two or more" in said(
         opcodes={"HGMMA": 4, "UTMALDG": 8}, launch={"block": (128, 1, 1), "grid": (1320, 1, 1)}
     )
+
+
+def clocked(*clocks: ClockSample | None) -> str:
+    return said(trials=tuple(make_trial(clock=clock) for clock in clocks))
+
+
+def test_the_clock_that_was_measured_gives_the_share_that_counts() -> None:
+    low, middle = (
+        ClockSample(sm_mhz=1_400, limited_by=(POWER_LIMIT,)),
+        ClockSample(sm_mhz=1_500, limited_by=(POWER_LIMIT,)),
+    )
+    text = clocked(low, ClockSample(sm_mhz=1_700), middle)
+    assert "SM clock right behind the timed calls: 1,500 MHz of 1,980, held down by: power limit." in text
+    assert "At the clock that was measured it is 92.7%." in text
+    assert "fewer bytes moved" in text
+    assert "The clock was not measured" not in text
+
+
+def test_an_unlimited_clock_has_no_reason() -> None:
+    text = clocked(ClockSample(sm_mhz=1_980), None, None)
+    assert "1,980 MHz of 1,980.\n" in text
+    assert "At the clock that was measured it is 70.2%. In the rest" in text
+    assert "fewer bytes moved" not in text
+
+
+@pytest.mark.parametrize("clock", [None, ClockSample(sm_mhz=0)])
+def test_without_a_clock_no_share_is_made_up(clock: ClockSample | None) -> None:
+    text = clocked(clock, None, None)
+    assert "SM clock" not in text
+    assert "The clock was not measured" in text
 
 
 def test_spills() -> None:
