@@ -180,3 +180,8 @@ def test_every_function_of_the_pack_is_among_its_constructs():
     assert {name for header in headers for name in header.functions} <= {found.name for found in pack()}
     assert sum(found.name == "wgmma_ss" for found in pack()) == 32
     assert sum(found.name == "tma_load" for found in pack()) == 5
+
+
+def test_gemm_and_forward_are_the_proof_that_the_pack_suffices():
+    proof = {"gemm_n7168_k5120", "mha_with_lse_d128", "mha_with_lse_d128_causal"}
+    assert {path.parent.name for path in KERNELS if is_pack_only(path)} == proof

@@ -70,8 +70,9 @@ def limiters(turn: Turn) -> Iterator[str]:
     """What the facts show, the heaviest first."""
     yield from _instructions(turn)
     yield from remarks(turn)
-    for kernel in launched(turn):
-        yield from _kernel(turn, kernel)
+    kernels = launched(turn)
+    # One kernel can have several configurations, and says the same of each.
+    yield from dict.fromkeys(text for kernel in kernels for text in _kernel(turn, kernel, alone=len(kernels) == 1))
     yield from _ceiling(turn)
 
 
@@ -102,13 +103,14 @@ def remarks(turn: Turn) -> Iterator[str]:
         yield f"The compiler remarks: {message.quoted(turn.source, 0)}"
 
 
-def _kernel(turn: Turn, kernel: Launched) -> Iterator[str]:
+def _kernel(turn: Turn, kernel: Launched, *, alone: bool) -> Iterator[str]:
     name, sms = short_name(kernel.launch.name), turn.evidence.device.sm_count
     if kernel.spill_bytes:
         yield f"{name} spills {kernel.spill_bytes} bytes per thread to local memory: keep fewer values live."
     held = kernel.occupancy
     if kernel.blocks < sms:
-        yield f"{name} has {kernel.blocks} blocks for {sms} SMs: {sms - kernel.blocks} SMs stay idle."
+        if alone:  # else others may run beside it
+            yield f"{name} has {kernel.blocks} blocks for {sms} SMs: {sms - kernel.blocks} SMs stay idle."
     elif held is not None and held.blocks:
         places = sms * held.blocks
         waves = kernel.blocks / places
@@ -126,7 +128,7 @@ def clock_fact(turn: Turn) -> Iterator[str]:
     clock = _clock(turn)
     if clock is not None:
         held = f", held down by: {', '.join(clock.limited_by)}" if clock.limited_by else ""
-        yield f"SM clock right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{held}."
+        yield f"SM clock by NVML right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{held}."
 
 
 def _clock(turn: Turn) -> ClockSample | None:
@@ -168,11 +170,13 @@ def _at_the_clock(turn: Turn, busy: float) -> str:
     if clock is None:
         return "The clock was not measured; under full tensor load it is lower and the true share higher."
     share = percent(busy * _highest_mhz(turn) / clock.sm_mhz)
-    rest = "In the rest the tensor cores wait: for tiles, barriers, other arithmetic, prologue and epilogue."
-    power = ""
+    rest = "In the rest the tensor cores wait (for tiles, barriers, other arithmetic, prologue and epilogue)"
     if POWER_LIMIT in clock.limited_by:
-        power = " Power holds the clock down: fewer bytes moved and fewer instructions per product raise it."
-    return f"At the clock that was measured it is {share}. {rest}{power}"
+        rest += (
+            ", or power held the clock lower within the calls than behind them: then fewer bytes moved and fewer "
+            "instructions per product help"
+        )
+    return f"At the clock behind the calls it is {share}. {rest}."
 
 
 def _untried(turn: Turn) -> Iterator[str]:

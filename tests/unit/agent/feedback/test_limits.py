@@ -71,6 +71,15 @@ def test_only_what_the_object_shows_no_sign_of_is_advised() -> None:
     )
 
 
+def test_configurations_of_one_kernel_are_not_told_twice_nor_taken_for_idle_sms() -> None:
+    (launch,) = make_run().launches
+    launches = tuple(launch.model_copy(update={"grid": (blocks, 1, 1)}) for blocks in (120, 12))
+    text = said(launch={}, spills=56, launches=launches)
+    assert text.count("spills 56 bytes per thread") == 1
+    assert "stay idle" not in text
+    assert "waves" not in text
+
+
 def clocked(*clocks: ClockSample | None) -> str:
     return said(trials=tuple(make_trial(clock=clock) for clock in clocks))
 
@@ -81,8 +90,8 @@ def test_the_clock_that_was_measured_gives_the_share_that_counts() -> None:
         ClockSample(sm_mhz=1_500, limited_by=(POWER_LIMIT,)),
     )
     text = clocked(low, ClockSample(sm_mhz=1_700), middle)
-    assert "SM clock right behind the timed calls: 1,500 MHz of 1,980, held down by: power limit." in text
-    assert "At the clock that was measured it is 92.7%." in text
+    assert "SM clock by NVML right behind the timed calls: 1,500 MHz of 1,980, held down by: power limit." in text
+    assert "At the clock behind the calls it is 92.7%." in text
     assert "fewer bytes moved" in text
     assert "The clock was not measured" not in text
 
@@ -90,7 +99,7 @@ def test_the_clock_that_was_measured_gives_the_share_that_counts() -> None:
 def test_an_unlimited_clock_has_no_reason() -> None:
     text = clocked(ClockSample(sm_mhz=1_980), None, None)
     assert "1,980 MHz of 1,980.\n" in text
-    assert "At the clock that was measured it is 70.2%. In the rest" in text
+    assert "At the clock behind the calls it is 70.2%. In the rest" in text
     assert "fewer bytes moved" not in text
 
 
