@@ -12,8 +12,8 @@ from ptxbench.errors import InputError
 def resolve_run(root: Path, text: str) -> Path:
     """The folder that ``--run`` names: a path if it looks like one, else ``generated/NAME`` of the checkout.
 
-    Raises InputError for no name at all, and, however they are written, for the folder of the reference solutions and for
-    the folder that holds the example runs: each of those is a run and can be resumed.
+    Raises InputError for no name at all and, however they are written, for the folder of the reference solutions and
+    for the one that holds the example runs, each of which can be resumed.
     """
     if os.sep in text or text.startswith((".", "~")):
         folder = Path(os.path.abspath(os.path.expanduser(text)))

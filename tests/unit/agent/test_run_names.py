@@ -23,7 +23,8 @@ def test_a_name_is_in_generated_and_a_path_is_a_path(tmp_path, monkeypatch):
     "text",
     [
         *("", " ", "reference", "generated/reference", "./generated/reference", "generated/reference/"),
-        *("generated/../generated/x/../reference", "generated/reference/h100", "link/reference", "examples", "link/examples"),
+        *("generated/../generated/x/../reference", "generated/reference/h100", "link/reference"),
+        *("examples", "link/examples"),
     ],
 )
 def test_the_reference_solutions_and_the_examples_together_are_no_run(tmp_path, monkeypatch, text):
