@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from ptx_tests.packs import blocks, device, harness, programs
+from tests.unit.toolchain.parts import shared_cache
 
 from ptxbench.packs import lint
 from ptxbench.packs.pack import PackFolder, open_pack, pack_names
@@ -54,7 +55,7 @@ class Pack(NamedTuple):
 @pytest.fixture(scope="session")
 def toolchain(tmp_path_factory: pytest.TempPathFactory) -> Toolchain:
     cache = os.environ.get("PTXBENCH_CACHE")
-    return Toolchain.discover(Path(cache) if cache else tmp_path_factory.mktemp("cache"))
+    return Toolchain.discover(Path(cache) if cache else shared_cache(tmp_path_factory))
 
 
 @pytest.fixture(scope="session")
@@ -150,7 +151,8 @@ class Results:
         """Outcomes of a program's checks. Raises AssertionError where it does not build."""
         if (arch, program) not in self.outcomes:
             so_path = self.so_path(arch, program)
-            self.outcomes[arch, program] = programs.run(arch, program, so_path, list(programs.checks(arch, program)))
+            names = list(programs.checks(arch, program))
+            self.outcomes[arch, program] = programs.run(programs.models(arch, program), so_path, names)
         return self.outcomes[arch, program]
 
     def passed(self, arch: str) -> dict[str, bool]:

@@ -27,7 +27,6 @@ CONTRACTS = "contracts"
 SECONDS = 60
 """For one run of a program: a check takes milliseconds; a hang ends here."""
 
-
 AFTER_A_FAULT = 3
 """Exit code of a process that has told of a fault and wants to be started again for the rest."""
 
@@ -44,10 +43,14 @@ def programs(arch: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (HERE / arch).glob("*.cu") if path.with_suffix(".py").exists()))
 
 
+def models(arch: str, program: str) -> str:
+    """The module that holds a program's checks."""
+    return f"{__package__}.{arch}.{program}"
+
+
 def checks(arch: str, program: str) -> Mapping[str, Check]:
     """The checks of a program: functions that take its module and raise AssertionError."""
-    found: Mapping[str, Check] = importlib.import_module(f"ptx_tests.packs.{arch}.{program}").CHECKS
-    return found
+    return _checks(models(arch, program))
 
 
 def source(pack: PackFolder, program: str, templates: str) -> str:
@@ -70,12 +73,15 @@ def build(toolchain: Toolchain, pack: PackFolder, program: str, templates: str) 
     return built.so_path
 
 
-def run(arch: str, program: str, so_path: Path, names: Sequence[str]) -> dict[str, Outcome]:
-    """Runs checks in a process of their own; after one that faults, hangs or ends it, the rest run in a new one."""
+def run(module: str, so_path: Path, names: Sequence[str]) -> dict[str, Outcome]:
+    """Runs checks of a module on a built program, in a process of their own.
+
+    After a check that faults, hangs or ends its process, the rest run in a new one: no failure hides another.
+    """
     outcomes: dict[str, Outcome] = {}
     waiting = list(names)
     while waiting:
-        found, ended = _run_once(arch, program, so_path, waiting)
+        found, ended = _run_once(module, so_path, waiting)
         outcomes.update(found)
         waiting = [name for name in waiting if name not in found]
         if waiting and ended:
@@ -83,9 +89,9 @@ def run(arch: str, program: str, so_path: Path, names: Sequence[str]) -> dict[st
     return outcomes
 
 
-def _run_once(arch: str, program: str, so_path: Path, names: Sequence[str]) -> tuple[dict[str, Outcome], str]:
+def _run_once(module: str, so_path: Path, names: Sequence[str]) -> tuple[dict[str, Outcome], str]:
     """What was found, and how the process ended if that was not its own decision."""
-    command = [sys.executable, "-m", "ptx_tests.packs.programs", arch, program, str(so_path), *names]
+    command = [sys.executable, "-m", "ptx_tests.packs.programs", module, str(so_path), *names]
     path = os.pathsep.join((str(ROOT), str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")))
     process = subprocess.Popen(
         command,
@@ -97,14 +103,19 @@ def _run_once(arch: str, program: str, so_path: Path, names: Sequence[str]) -> t
     )
     try:
         output, errors = process.communicate(timeout=SECONDS)
-        expected = process.returncode == AFTER_A_FAULT
-        ended = "" if expected else f"the process ended with code {process.returncode}: {errors.strip()[-500:]}"
+        ended = f"the process ended with code {process.returncode}: {errors.strip()[-500:]}"
     except subprocess.TimeoutExpired:
         process.kill()
         output, _ = process.communicate()
         ended = f"no answer within {SECONDS} s"
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    return {line["check"]: Outcome(line["passed"], line["detail"]) for line in lines}, ended
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
+    found = {line["check"]: Outcome(line["passed"], line["detail"]) for line in lines}
+    return found, "" if found and process.returncode == AFTER_A_FAULT else ended
+
+
+def _checks(module: str) -> Mapping[str, Check]:
+    found: Mapping[str, Check] = importlib.import_module(module).CHECKS
+    return found
 
 
 def _first_export(text: str) -> str:
@@ -115,6 +126,8 @@ class _Program:
     """A loaded program whose functions take numpy arrays and numbers."""
 
     def __init__(self, so_path: str) -> None:
+        # tvm_ffi imports torch where it is installed: seconds for nothing.
+        sys.modules["torch"] = None  # type: ignore[assignment]
         import tvm_ffi
 
         self._convert = tvm_ffi.from_dlpack
@@ -125,21 +138,23 @@ class _Program:
         return lambda *values: function(*(self._convert(v) if hasattr(v, "__dlpack__") else v for v in values))
 
 
-def _main(arch: str, program: str, so_path: str, names: Sequence[str]) -> None:
+def _main(module: str, so_path: str, names: Sequence[str]) -> None:
     """Runs checks one after the other and says of each how it went, in a line of JSON."""
     loaded = _Program(so_path)
     for name in names:
+        fault = False
         try:
-            checks(arch, program)[name](loaded)
+            _checks(module)[name](loaded)
             passed, detail = True, ""
         except Exception as error:  # whatever a check raises is its result
+            fault = not isinstance(error, AssertionError)
             passed, detail = False, f"{type(error).__name__}: {error}"[:2000]
         sys.stdout.write(json.dumps({"check": name, "passed": passed, "detail": detail}) + "\n")
         sys.stdout.flush()
-        if (not passed and "CUDA" in detail) or "illegal" in detail or "unspecified launch failure" in detail:
-            # A fault leaves the context unusable: the next check gets a new process.
-            os._exit(0)
+        if fault:
+            # Anything but a disagreement may be an error of CUDA, after which a context is of no more use.
+            os._exit(AFTER_A_FAULT)
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
+    _main(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -9,7 +9,7 @@ from ptxbench.agent.feedback import feedback
 from ptxbench.cases import load_suite
 from ptxbench.models import PastTurn, Proposal
 from ptxbench.profiler.replay import ReplayProfiler
-from ptxbench.records import Candidate, Evidence, OutputComparison
+from ptxbench.records import Candidate, Evidence, OutputComparison, WaitingPlace
 from ptxbench.records.evidence import MismatchPattern
 from ptxbench.toolchain import Toolchain
 from ptxbench.verdict import judge, judge_extraction_error
@@ -20,7 +20,7 @@ from tests.unit.factories import make_record
 GEMM, BACKWARD = "gemm_n7168_k5120", "mha_bwd_d128_causal"
 TURNS_LEFT = 5
 
-Change = Callable[[OutputComparison], OutputComparison]
+Change = Callable[[Evidence], Evidence]
 
 
 class Examples:
@@ -52,33 +52,52 @@ class Examples:
         assert found.build is not None
         evidence = found.evidence
         if change is not None and evidence is not None:
-            evidence = changed(evidence, change)
+            evidence = change(evidence)
         verdict = judge(case, found.build, evidence)
         return PastTurn(make_record(case=case, build=found.build, evidence=evidence, verdict=verdict), source)
 
 
-def changed(evidence: Evidence, change: Change) -> Evidence:
+def compared(change: Callable[[OutputComparison], OutputComparison]) -> Change:
     """Evidence whose compared outputs are changed."""
-    trials = tuple(
-        trial.model_copy(
-            update={
-                "checks": tuple(
-                    call.model_copy(update={"outputs": tuple(map(change, call.outputs))}) for call in trial.checks
-                )
-            }
+
+    def changed(evidence: Evidence) -> Evidence:
+        trials = tuple(
+            trial.model_copy(
+                update={
+                    "checks": tuple(
+                        call.model_copy(update={"outputs": tuple(map(change, call.outputs))}) for call in trial.checks
+                    )
+                }
+            )
+            for trial in evidence.run.trials
         )
-        for trial in evidence.run.trials
-    )
-    return evidence.model_copy(update={"run": evidence.run.model_copy(update={"trials": trials})})
+        return evidence.model_copy(update={"run": evidence.run.model_copy(update={"trials": trials})})
+
+    return changed
 
 
+@compared
 def _transposed(output: OutputComparison) -> OutputComparison:
     return output.model_copy(update={"shape": output.shape[::-1]})
 
 
+@compared
 def _with_pattern(output: OutputComparison) -> OutputComparison:
     stored = ROOT / "tests/data/feedback/partial_write_where.json"
     return output.model_copy(update={"where": MismatchPattern.model_validate_json(stored.read_bytes())})
+
+
+def _waiting(evidence: Evidence) -> Evidence:
+    place = WaitingPlace(
+        kernel="_Z13wait_for_everv",
+        offset=16,
+        threads=1,
+        blocks=1,
+        block=(0, 0, 0),
+        thread=(0, 0, 0),
+        instruction="NANOSLEEP 0x3e8",
+    )
+    return evidence.model_copy(update={"run": evidence.run.model_copy(update={"waiting": (place,)})})
 
 
 EXAMPLES: dict[str, tuple[str, Change | None]] = {
@@ -88,6 +107,7 @@ EXAMPLES: dict[str, tuple[str, Change | None]] = {
     "memory_error": ("oob_write", None),
     "runtime_error": ("illegal_address", None),
     "timeout": ("endless", None),
+    "timeout, with the place": ("endless", _waiting),
     "wrong_shape_or_dtype": ("wrong_result", _transposed),
     "numerical_error": ("wrong_result", None),
     "numerical_error, with a pattern": ("partial_write", _with_pattern),

@@ -215,7 +215,7 @@ def test_the_doctor_as_json(checkout, monkeypatch):
     assert {check["status"] for check in checks.values()} <= {"ok", "gap", "unknown"}
     assert list(checks) == [
         *("Python", "host compiler", "CUDA compiler", "disassembler", "TVM-FFI", "build cache", "GPU"),
-        *("counter permission", "Nsight Compute", "compute-sanitizer", "CUPTI", "torch"),
+        *("counter permission", "Nsight Compute", "compute-sanitizer", "cuda-gdb", "CUPTI", "torch"),
         *("baseline cuBLAS", "baseline cuDNN", "baseline FlashInfer", "model keys", "run folder"),
     ]
 

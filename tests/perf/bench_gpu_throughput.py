@@ -43,7 +43,7 @@ MEDIAN_LATENCY_S, SPREAD = 30.0, 0.5
 MIX = {"": 743, "compile_error": 325, "illegal_address": 322, "wrong_result": 296, "endless": 214}
 """Fixture (none: the reference solution) and turns of its kind in the paper's data for Hopper, but for 20 of 1,920."""
 TURNS = 50
-RAMP_S, MEASURED_S = 45.0, 90.0
+RAMP_S, MEASURED_S = 40.0, 85.0
 
 
 def script(reference: str) -> LlmServer:

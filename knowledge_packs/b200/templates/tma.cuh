@@ -83,7 +83,9 @@ __device__ __forceinline__ void tma_load_2d_pair_multicast(uint32_t dst, const C
       " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst), "l"(map), "r"(bar), "r"(x), "r"(y), "h"(mask) : "memory");
 }
 
-// Stores: one thread issues after fence_async_smem by the writers and a barrier, then tma_store_commit. Parts outside the tensor are dropped.
+// Stores: one thread issues after fence_async_smem by the writers and a barrier, then tma_store_commit. Parts past the far edges are dropped.
+// Hopper answers a negative coordinate of a store, and any x that is no multiple of 16 bytes, with "illegal instruction"; and it stores whole
+// 16-byte chunks, also past rows of another size. Expect the same here.
 __device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, uint32_t src, int x, int y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"
                ::"l"(map), "r"(src), "r"(x), "r"(y) : "memory");

@@ -13,7 +13,8 @@ __device__ __forceinline__ uint32_t smem_u32(const void* p) {
 }
 
 // Next multiple of `n`, a power of two. Dynamic shared memory is 16-byte aligned only: ask for 1024 bytes more and align
-// its base to 1024, since the 128-byte swizzle is a function of address bits. All blocks get the same base.
+// its base to 1024, since the 128-byte swizzle is a function of address bits. All blocks get the same base; in a cluster
+// the bits from 24 on hold the block's rank besides, so mask an address (& 0x3FFFF) that goes into a descriptor.
 __host__ __device__ __forceinline__ constexpr uint32_t align_up(uint32_t x, uint32_t n) { return (x + n - 1) & ~(n - 1); }
 
 // A value that is the same in all lanes, made known to the compiler as uniform: role = warp_uniform(threadIdx.x / 128).

@@ -16,8 +16,8 @@ inline uint32_t element_bytes(CUtensorMapDataType type) {
 
 // Host. A tensor of 1 to 5 dimensions, innermost first, seen by TMA in boxes. strides: bytes to the next index of
 // dimensions 1 .. kRank - 1, multiples of 16; null: packed. data 16-byte aligned; box at most 256 each; box[0] elements a
-// multiple of 16 bytes, at most the swizzle span. Coordinates count elements and may lie outside: loads give zeros there,
-// stores and reductions skip. Make maps per call (pointers change) and pass `const __grid_constant__ CUtensorMap`.
+// multiple of 16 bytes, at most the swizzle span. Make maps per call (pointers change) and pass
+// `const __grid_constant__ CUtensorMap`.
 template <int kRank>
 inline CUtensorMap make_tensor_map(CUtensorMapDataType type, const void* data, const uint64_t (&dims)[kRank],
                                    const uint32_t (&box)[kRank],

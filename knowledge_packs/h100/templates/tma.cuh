@@ -25,6 +25,9 @@ enum class Reduce { kAdd, kMin, kMax, kInc, kDec, kAnd, kOr, kXor };
 //   of the map: kAdd f16, bf16, f32, s32, u32; kMin, kMax f16, bf16, s32, u32; kInc, kDec u32; kAnd, kOr, kXor s32, u32.
 //   After ordinary writes to src: fence_async_smem() by the writers, a barrier, then one thread: issue, tma_commit().
 // - tma_prefetch: into L2 only.
+// Coordinates count elements. x times the element size must be a multiple of 16 bytes, and stores and reductions may start
+// at no negative coordinate: else "illegal instruction". Otherwise boxes may lie outside: loads give zeros there, stores and
+// reductions skip; but they write whole 16-byte chunks, also past rows whose size is no multiple of 16 bytes.
 #define TMA_REDUCE(DIM, OP, AT2)                                                                                \
   asm volatile("cp.reduce.async.bulk.tensor." DIM ".global.shared::cta." OP ".tile.bulk_group [%0, {" AT2 "}], [%1];" \
                ::"l"(map), "r"(src), TMA_COORDINATES : "memory")

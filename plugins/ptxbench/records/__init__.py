@@ -22,9 +22,12 @@ from ptxbench.records.conversation import (
 )
 from ptxbench.records.evidence import (
     CORRECTNESS_CALL,
+    NO_KERNEL_RAN,
     OFFICIAL_FAMILY,
+    POWER_LIMIT,
     BaselineMeasurement,
     CheckedCall,
+    ClockSample,
     DeviceIdentity,
     Evidence,
     ExactErrors,
@@ -40,6 +43,7 @@ from ptxbench.records.evidence import (
     Timing,
     ToolStatus,
     Trial,
+    WaitingPlace,
     tolerated_mismatches,
 )
 from ptxbench.records.turn import (
@@ -55,13 +59,16 @@ from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
 __all__ = [
     "CORRECTNESS_CALL",
+    "NO_KERNEL_RAN",
     "OFFICIAL_FAMILY",
     "PASSING_ENDS",
+    "POWER_LIMIT",
     "BaselineMeasurement",
     "Build",
     "BuildStatus",
     "Candidate",
     "CheckedCall",
+    "ClockSample",
     "Cubin",
     "DeviceIdentity",
     "EndReason",
@@ -101,6 +108,7 @@ __all__ = [
     "TurnRecord",
     "Usage",
     "Verdict",
+    "WaitingPlace",
     "prompt_sha256",
     "tolerated_mismatches",
 ]

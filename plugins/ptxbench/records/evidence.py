@@ -188,6 +188,17 @@ class Timing(Record):
     """Device activities that started outside every call: work that the spans do not hold."""
 
 
+POWER_LIMIT = "power limit"
+
+
+class ClockSample(Record):
+    """One reading of the device's SM clock."""
+
+    sm_mhz: int
+    limited_by: tuple[str, ...] = ()
+    """What holds it down, for example ``POWER_LIMIT``; empty where nothing does."""
+
+
 class Trial(Record):
     """One trial: one fully checked call, then timed iterations on fresh data."""
 
@@ -198,6 +209,9 @@ class Trial(Record):
     guards_intact: bool
     """Guard bands around every buffer after all calls of the trial; ``CheckedCall`` has them as of that call."""
     timing: Timing | None = None
+    clock: ClockSample | None = None
+    """Right behind the timed calls, for feedback; no rule reads it. None where the driver does not tell and in older
+    evidence."""
 
 
 class RunStatus(StrEnum):
@@ -273,6 +287,27 @@ class BaselineMeasurement(Record):
         return abs(statistics.median(self.drift_span_ns) / statistics.median(self.span_ns) - 1) > DRIFT_BOUND
 
 
+NO_KERNEL_RAN = "no kernel was on the device"
+"""``RunEvidence.waiting_unknown`` where a debugger looked and the host code alone was running."""
+
+
+class WaitingPlace(Record):
+    """Threads of one kernel that were at the same instruction when a call that did not end was looked at."""
+
+    kernel: str
+    """Mangled, as in the object."""
+    offset: int | None
+    """Of the instruction in the kernel's code, in bytes. None in a function of it whose own place is not known."""
+    threads: int
+    blocks: int
+    """Blocks with at least one of these threads."""
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    """One of the threads and its block, as x, y, z."""
+    instruction: str = ""
+    """The debugger's text of it, length-limited; empty where it gave none."""
+
+
 class RunEvidence(Record):
     """One evaluation: trials in a sandbox, the baseline beside it."""
 
@@ -292,6 +327,10 @@ class RunEvidence(Record):
     workload_state_cached: bool = False
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Wall time by stage, for performance work; no rule reads it."""
+    waiting: tuple[WaitingPlace, ...] = ()
+    """Of a call that did not end, the instructions with the most threads, those first; no rule reads it."""
+    waiting_unknown: str = ""
+    """Why ``waiting`` is empty. Empty itself where no call was endless, and in evidence older than this field."""
 
 
 class ToolStatus(StrEnum):

@@ -97,12 +97,12 @@ def describe_left_over(replies: Sequence[Reply]) -> list[str]:
 
 def describe_calls(calls: Calls) -> str:
     """Return one sentence about calls, without a full stop."""
+    cost = f"USD {money(calls)}, median call {calls.median_latency_s:.1f} s"
+    if calls.uncounted == calls.calls:
+        return f"{count_of(calls.calls, 'model call')} without token counts, {cost}"
     cached = f" ({short_count(calls.cached_input_tokens)} cached)" if calls.cached_input_tokens else ""
-    texts = [
-        f"{count_of(calls.calls, 'model call')}, {short_count(calls.input_tokens)} input{cached} and "
-        f"{short_count(calls.output_tokens)} output tokens, USD {money(calls)}, "
-        f"median call {calls.median_latency_s:.1f} s"
-    ]
+    tokens = f"{short_count(calls.input_tokens)} input{cached} and {short_count(calls.output_tokens)} output tokens"
+    texts = [f"{count_of(calls.calls, 'model call')}, {tokens}, {cost}"]
     if calls.uncounted:
         texts.append(f"{count_of(calls.uncounted, 'call')} without a token count")
     return ", ".join(texts)

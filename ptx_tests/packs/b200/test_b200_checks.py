@@ -11,6 +11,7 @@ from pydantic import RootModel
 
 from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.toolchain.discovery import Tools, discover
+from ptxbench.toolchain.headers import LIGHT_DIR
 
 HERE = Path(__file__).parent / "compiled"
 TEMPLATES = HERE.parents[3] / "knowledge_packs" / "b200" / "templates"
@@ -32,8 +33,8 @@ def tools() -> Tools:
 
 @pytest.fixture(scope="module")
 def headers(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
-    """Include options: the templates, and TVM-FFI's headers."""
-    return (f"-I{TEMPLATES}", "-isystem", str(tools.tvm_ffi.include_dir))
+    """Include options: the templates, and the headers that candidates are built with."""
+    return (f"-I{TEMPLATES}", "-isystem", str(LIGHT_DIR), "-isystem", str(tools.tvm_ffi.include_dir))
 
 
 def compiled(tools: Tools, options: tuple[str, ...], source: Path, target: Path) -> subprocess.CompletedProcess[str]:

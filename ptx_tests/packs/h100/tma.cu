@@ -111,9 +111,9 @@ static constexpr int kSmem = 100 * 1024;
 
 template <int kRank>
 static void transfer(int64_t operation, tvm::ffi::TensorView global, int64_t type, const int64_t* dims, const int64_t* box,
-                     const int64_t* at, int64_t span, tvm::ffi::TensorView shared, int64_t kind, int64_t mask) {
+                     const int64_t* at, int64_t span, int64_t pitch, tvm::ffi::TensorView shared, int64_t kind, int64_t mask) {
   OnDevice g(global), s(shared);
-  uint64_t sizes[kRank];
+  uint64_t sizes[kRank], stride = static_cast<uint64_t>(pitch);
   uint32_t boxes[kRank], bytes = element_bytes(static_cast<CUtensorMapDataType>(type));
   Coordinates c{};
   for (int i = 0; i < kRank; ++i) {
@@ -126,7 +126,8 @@ static void transfer(int64_t operation, tvm::ffi::TensorView global, int64_t typ
                                      : span == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                      : span == 32 ? CU_TENSOR_MAP_SWIZZLE_32B
                                                   : CU_TENSOR_MAP_SWIZZLE_NONE;
-  const CUtensorMap map = make_tensor_map(static_cast<CUtensorMapDataType>(type), g.as<void>(), sizes, boxes, swizzle);
+  const CUtensorMap map = make_tensor_map(static_cast<CUtensorMapDataType>(type), g.as<void>(), sizes, boxes, swizzle,
+                                          pitch ? &stride : nullptr);
   const int how = static_cast<int>(kind);
   if (operation == 0) {
     allow_smem(load_kernel<kRank>, kSmem);
@@ -142,18 +143,19 @@ static void transfer(int64_t operation, tvm::ffi::TensorView global, int64_t typ
   g.back();
   s.back();
 }
-// operation 0: load, 1: multicast, 2: store or reduce. dims, box, at: 64-bit integers, innermost first.
+// operation 0: load, 1: multicast, 2: store or reduce. dims, box, at: 64-bit integers, innermost first. pitch: bytes from row to
+// row of a matrix, 0: packed.
 static void tensor_copy(int64_t operation, tvm::ffi::TensorView global, int64_t type, tvm::ffi::TensorView dims,
-                        tvm::ffi::TensorView box, tvm::ffi::TensorView at, int64_t span, tvm::ffi::TensorView shared,
-                        int64_t kind, int64_t mask) {
+                        tvm::ffi::TensorView box, tvm::ffi::TensorView at, int64_t span, int64_t pitch,
+                        tvm::ffi::TensorView shared, int64_t kind, int64_t mask) {
   const int64_t *d = static_cast<int64_t*>(dims.data_ptr()), *b = static_cast<int64_t*>(box.data_ptr()),
                 *c = static_cast<int64_t*>(at.data_ptr());
   switch (dims.size(0)) {
-    case 1: return transfer<1>(operation, global, type, d, b, c, span, shared, kind, mask);
-    case 2: return transfer<2>(operation, global, type, d, b, c, span, shared, kind, mask);
-    case 3: return transfer<3>(operation, global, type, d, b, c, span, shared, kind, mask);
-    case 4: return transfer<4>(operation, global, type, d, b, c, span, shared, kind, mask);
-    default: return transfer<5>(operation, global, type, d, b, c, span, shared, kind, mask);
+    case 1: return transfer<1>(operation, global, type, d, b, c, span, pitch, shared, kind, mask);
+    case 2: return transfer<2>(operation, global, type, d, b, c, span, pitch, shared, kind, mask);
+    case 3: return transfer<3>(operation, global, type, d, b, c, span, pitch, shared, kind, mask);
+    case 4: return transfer<4>(operation, global, type, d, b, c, span, pitch, shared, kind, mask);
+    default: return transfer<5>(operation, global, type, d, b, c, span, pitch, shared, kind, mask);
   }
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ptx_tests.packs.program import Program
 Array = npt.NDArray[Any]
 
 LOAD, MULTICAST, STORE = 0, 1, 2
+OPERATIONS = ("load", "multicast", "store or reduction")
 UINT8, UINT32, INT32, FLOAT16, FLOAT32, BFLOAT16 = 0, 2, 3, 6, 7, 9  # CUtensorMapDataType
 BITS = {
     UINT8: np.uint8,
@@ -26,16 +27,25 @@ BITS = {
 
 
 class Place(NamedTuple):
-    """A box of a tensor; all innermost first. ``span``: bytes of the swizzle, 16 for none."""
+    """A box of a tensor; all innermost first.
+
+    ``span``: bytes of the swizzle, 16 for none. ``pitch``: bytes from row to row of a matrix, 0 where it is packed.
+    """
 
     type: int
     dims: tuple[int, ...]
     box: tuple[int, ...]
     at: tuple[int, ...]
     span: int
+    pitch: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(BITS[self.type]).itemsize
 
 
-# Inside, over the far edges, and before the near ones, where loads give zeros and stores skip.
+# Inside, over the far edges, and before the near ones. Every x is a multiple of 16 bytes: the device takes no other.
 PLACES = (
     Place(BFLOAT16, (256,), (64,), (64,), 16),
     Place(BFLOAT16, (136,), (64,), (96,), 16),
@@ -51,22 +61,32 @@ PLACES = (
     Place(BFLOAT16, (64, 9, 5, 4), (64, 4, 2, 2), (0, 6, -1, 3), 128),
     Place(FLOAT32, (16, 5, 4, 3, 3), (8, 2, 3, 2, 2), (8, 4, 2, 1, -1), 32),
     Place(FLOAT16, (8, 3, 3, 3, 3), (8, 2, 2, 2, 2), (0, 1, 1, 1, 1), 16),
+    Place(UINT8, (466, 30), (128, 16), (400, 8), 128, 512),
+    Place(BFLOAT16, (230, 30), (64, 16), (208, 8), 128, 512),
+    Place(FLOAT32, (101, 30), (32, 16), (80, 20), 128, 512),
 )
 
 
 def tensor(place: Place, seed: int = 3) -> Array:
-    """Random bits, outermost dimension first."""
-    shape = place.dims[::-1]
+    """Random bits, outermost dimension first; with what lies between the rows."""
+    columns = place.pitch // place.itemsize or place.dims[0]
+    shape = (*place.dims[:0:-1], columns)
     return np.random.default_rng(seed).integers(0, 250, shape).astype(BITS[place.type])
+
+
+def targets(place: Place, sizes: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Index in the box and index in a tensor of these sizes, innermost first, of each element that lies in both."""
+    for index in np.ndindex(place.box[::-1]):
+        target = tuple(i + start for i, start in zip(index, place.at[::-1], strict=True))
+        if all(0 <= i < size for i, size in zip(target, sizes[::-1], strict=True)):
+            yield index, target
 
 
 def gather(place: Place, values: Array) -> Array:
     """The box, zeros where it lies outside."""
     out = np.zeros(place.box[::-1], values.dtype)
-    for index in np.ndindex(out.shape):
-        source = tuple(i + start for i, start in zip(index, place.at[::-1], strict=True))
-        if all(0 <= i < size for i, size in zip(source, values.shape, strict=True)):
-            out[index] = values[source]
+    for index, source in targets(place, place.dims):
+        out[index] = values[source]
     return out
 
 
@@ -79,8 +99,12 @@ def in_shared(place: Place, box: Array) -> npt.NDArray[np.uint8]:
 def copy(
     program: Program, operation: int, place: Place, values: Array, shared: Array, kind: int, mask: int = 0
 ) -> None:
+    """One copy. Raises RuntimeError that says which, where the device refuses it."""
     sizes = [np.array(numbers, np.int64) for numbers in (place.dims, place.box, place.at)]
-    program.tensor_copy(operation, values, place.type, *sizes, place.span, shared, kind, mask)
+    try:
+        program.tensor_copy(operation, values, place.type, *sizes, place.span, place.pitch, shared, kind, mask)
+    except Exception as error:
+        raise RuntimeError(f"{OPERATIONS[operation]}, kind {kind}, {place}: {error}") from error
 
 
 def _loads(program: Program, kind: int) -> None:
@@ -131,15 +155,17 @@ def _combine(
     values = old.copy()
     copy(program, STORE, place, values, in_shared(place, new).copy(), kind)
     expected = old.copy()
-    for index in np.ndindex(new.shape):
-        target = tuple(i + start for i, start in zip(index, place.at[::-1], strict=True))
-        if all(0 <= i < size for i, size in zip(target, old.shape, strict=True)):
-            expected[target] = how(old[target], new[index])
+    # The device writes whole chunks of 16 bytes, also past the end of a row.
+    chunk = 16 // place.itemsize
+    for index, target in targets(place, (-(-place.dims[0] // chunk) * chunk, *place.dims[1:])):
+        expected[target] = how(old[target], new[index])
     assert (values == expected).all(), (kind, place, np.argwhere(values != expected)[:4])
 
 
 def _stores(program: Program, kind: int) -> None:
-    for place in PLACES:
+    for anywhere in PLACES:
+        # A store at a negative coordinate is an illegal instruction.
+        place = anywhere._replace(at=tuple(max(0, start) for start in anywhere.at))
         new = np.random.default_rng(4).integers(0, 250, place.box[::-1]).astype(BITS[place.type])
         _combine(program, place, kind, tensor(place), new, lambda _, value: value)
 

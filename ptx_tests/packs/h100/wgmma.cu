@@ -15,18 +15,11 @@ static __device__ void write_tile(float* tile, const float (&d)[kN]) {
   for (int i = 0; i < kN; ++i) tile[acc_row(threadIdx.x, i) * (2 * kN) + acc_column(threadIdx.x, i)] = d[i];
 }
 
-// c += A B where `accumulate`, else c = A B. a, b: bytes as they lie in shared memory; 128-byte swizzle.
-template <int kN, int kTransA, int kTransB>
-__global__ void __launch_bounds__(128, 1) ss_kernel(const uint32_t* a, const uint32_t* b, uint32_t b_bytes, float* c, int accumulate) {
-  extern __shared__ uint8_t raw[];
-  const uint32_t sa = align_up(smem_u32(raw), 1024), sb = sa + 8192;
-  copy_in(sa, a, 8192);
-  copy_in(sb, b, b_bytes);
-  __syncthreads();
-  const uint64_t da = kTransA ? desc_mn_major(sa, 0) : desc_k_major(sa);
-  const uint64_t db = kTransB ? desc_mn_major(sb, 8192) : desc_k_major(sb);
-  float d[kN / 2];
-  read_tile(d, c);
+// Four products on d: both operands in shared memory, or A in registers.
+template <int kTransA, int kTransB, int kN>
+static __device__ void products_ss(float (&d)[kN], uint32_t a, uint32_t b, int accumulate) {
+  const uint64_t da = kTransA ? desc_mn_major(a, 0) : desc_k_major(a);
+  const uint64_t db = kTransB ? desc_mn_major(b, 8192) : desc_k_major(b);
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k)
@@ -34,59 +27,59 @@ __global__ void __launch_bounds__(128, 1) ss_kernel(const uint32_t* a, const uin
   wgmma_commit();
   wgmma_wait<0>();
   pin(d);
-  write_tile(c, d);
 }
-// The same with A (64 x 64, FP32, row-major) through registers.
-template <int kN, int kTransB>
-__global__ void __launch_bounds__(128, 1) rs_kernel(const float* a, const uint32_t* b, uint32_t b_bytes, float* c, int accumulate) {
-  extern __shared__ uint8_t raw[];
-  const uint32_t sb = align_up(smem_u32(raw), 1024);
-  copy_in(sb, b, b_bytes);
-  __syncthreads();
-  float tile[32];
-  read_tile(tile, a);
-  uint32_t fragments[16];
-  pack_fragments(fragments, tile);
-  const uint64_t db = kTransB ? desc_mn_major(sb, 8192) : desc_k_major(sb);
-  float d[kN / 2];
-  read_tile(d, c);
+template <int kTransB, int kN>
+static __device__ void products_rs(float (&d)[kN], const uint32_t* a, uint32_t b, int accumulate) {
+  const uint64_t db = kTransB ? desc_mn_major(b, 8192) : desc_k_major(b);
   wgmma_fence();
 #pragma unroll
-  for (int k = 0; k < 4; ++k) wgmma_rs<kTransB>(d, fragments + 4 * k, db + k * (kTransB ? 128 : 2), accumulate || k > 0);
+  for (int k = 0; k < 4; ++k) wgmma_rs<kTransB>(d, a + 4 * k, db + k * (kTransB ? 128 : 2), accumulate || k > 0);
   wgmma_commit();
   wgmma_wait<0>();
   pin(d);
-  write_tile(c, d);
 }
 
+// c += A B where `accumulate`, else c = A B; mode: trans_b + 2 trans_a, or 4 + trans_b with A through registers. a, b: bytes as
+// they lie in shared memory, 128-byte swizzle; A through registers: 64 x 64, FP32, row-major. One kernel for all modes, since
+// most of what there is to compile brings c to the accumulators and back.
 template <int kN>
-static void launch_product(bool registers, int trans_a, int trans_b, const OnDevice& a, const OnDevice& b, uint32_t bytes,
-                           const OnDevice& c, int accumulate) {
-  const int smem = 8192 + 32768 + 1024;
-  const uint32_t *pa = a.as<uint32_t>(), *pb = b.as<uint32_t>();
-  float* pc = c.as<float>();
-  if (registers) {
-    if (trans_b) rs_kernel<kN, 1><<<1, 128, smem>>>(a.as<float>(), pb, bytes, pc, accumulate);
-    else rs_kernel<kN, 0><<<1, 128, smem>>>(a.as<float>(), pb, bytes, pc, accumulate);
-  } else if (trans_a) {
-    if (trans_b) ss_kernel<kN, 1, 1><<<1, 128, smem>>>(pa, pb, bytes, pc, accumulate);
-    else ss_kernel<kN, 1, 0><<<1, 128, smem>>>(pa, pb, bytes, pc, accumulate);
+__global__ void __launch_bounds__(128, 1)
+    product_kernel(const uint32_t* a, const uint32_t* b, uint32_t b_bytes, float* c, int mode, int accumulate) {
+  extern __shared__ uint8_t raw[];
+  const uint32_t sa = align_up(smem_u32(raw), 1024), sb = sa + 8192;
+  if (mode < 4) copy_in(sa, a, 8192);
+  copy_in(sb, b, b_bytes);
+  __syncthreads();
+  float d[kN / 2];
+  read_tile(d, c);
+  if (mode < 4) {
+    if (mode == 0) products_ss<0, 0>(d, sa, sb, accumulate);
+    if (mode == 1) products_ss<0, 1>(d, sa, sb, accumulate);
+    if (mode == 2) products_ss<1, 0>(d, sa, sb, accumulate);
+    if (mode == 3) products_ss<1, 1>(d, sa, sb, accumulate);
   } else {
-    if (trans_b) ss_kernel<kN, 0, 1><<<1, 128, smem>>>(pa, pb, bytes, pc, accumulate);
-    else ss_kernel<kN, 0, 0><<<1, 128, smem>>>(pa, pb, bytes, pc, accumulate);
+    float tile[32];
+    read_tile(tile, reinterpret_cast<const float*>(a));
+    uint32_t fragments[16];
+    pack_fragments(fragments, tile);
+    if (mode == 4) products_rs<0>(d, fragments, sb, accumulate);
+    if (mode == 5) products_rs<1>(d, fragments, sb, accumulate);
   }
+  write_tile(c, d);
 }
 template <int kN>
-static void choose(int64_t n, bool registers, int trans_a, int trans_b, const OnDevice& a, const OnDevice& b, uint32_t bytes,
-                   const OnDevice& c, int accumulate) {
-  if (n == kN) return launch_product<kN>(registers, trans_a, trans_b, a, b, bytes, c, accumulate);
-  if constexpr (kN > 8) choose<kN - 8>(n, registers, trans_a, trans_b, a, b, bytes, c, accumulate);
+static void choose(int64_t n, int mode, const OnDevice& a, const OnDevice& b, uint32_t bytes, const OnDevice& c, int accumulate) {
+  if (n == kN) {
+    product_kernel<kN><<<1, 128, 8192 + 32768 + 1024>>>(a.as<uint32_t>(), b.as<uint32_t>(), bytes, c.as<float>(), mode, accumulate);
+  } else if constexpr (kN > 8) {
+    choose<kN - 8>(n, mode, a, b, bytes, c, accumulate);
+  }
 }
 static void product(tvm::ffi::TensorView a, tvm::ffi::TensorView b, tvm::ffi::TensorView c, bool registers, int64_t trans_a,
                     int64_t trans_b, int64_t accumulate) {
   OnDevice da(a), db(b), dc(c);
-  choose<256>(c.size(1), registers, static_cast<int>(trans_a), static_cast<int>(trans_b), da, db,
-              static_cast<uint32_t>(b.size(0)), dc, static_cast<int>(accumulate));
+  const int mode = static_cast<int>(trans_b) + (registers ? 4 : 2 * static_cast<int>(trans_a));
+  choose<256>(c.size(1), mode, da, db, static_cast<uint32_t>(b.size(0)), dc, static_cast<int>(accumulate));
   finish("product");
   dc.back();
 }

@@ -33,11 +33,10 @@ def test_a_conversation_keeps_every_answer_and_its_feedback(talk):
     records = talk.records()
     first = list(first_messages(case(), "none", talk.pack(case())))
     assert said(talk, 0) == first
-    sources = (kernel(0), None)
+    past = [PastTurn(record, source) for record, source in zip(records, (kernel(0), None), strict=False)]
     expected = first
     for turn in (0, 1):
-        past = PastTurn(records[turn], sources[turn])
-        told = feedback(case(), past, turns_left=2 - turn, toolchain=None)
+        told = feedback(case(), past[turn], turns_left=2 - turn, toolchain=None, history=past[:turn])
         answer = SCRIPT[turn].text
         expected = [*expected, Message(role="assistant", content=answer), Message(role="user", content=told)]
         assert said(talk, turn + 1) == expected

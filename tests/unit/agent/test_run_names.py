@@ -24,11 +24,16 @@ def test_a_name_is_in_generated_and_a_path_is_a_path(tmp_path, monkeypatch):
     [
         *("", " ", "reference", "generated/reference", "./generated/reference", "generated/reference/"),
         *("generated/../generated/x/../reference", "generated/reference/h100", "link/reference"),
+        *("examples", "link/examples"),
     ],
 )
-def test_the_reference_solutions_are_no_run(tmp_path, monkeypatch, text):
+def test_the_reference_solutions_and_the_examples_together_are_no_run(tmp_path, monkeypatch, text):
     (tmp_path / "generated" / "reference").mkdir(parents=True)
     (tmp_path / "link").symlink_to("generated")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"expected a name of a run or a path; this one is reserved, choose another"):
         resolve_run(tmp_path, text)
+
+
+def test_one_example_is_a_run(tmp_path):
+    assert resolve_run(tmp_path, str(tmp_path / "generated" / "examples" / "x")).name == "x"

@@ -70,6 +70,36 @@ def test_counter_permission(tmp_path, parameters, process, status):
     assert bool(check.remedy) == bool(check.cost) == (status is not Status.OK)
 
 
+@pytest.mark.parametrize(
+    ("scope", "process", "status"),
+    [
+        (None, NO_CAPABILITIES, Status.OK),
+        ("0\n", NO_CAPABILITIES, Status.OK),
+        ("1\n", ALL_CAPABILITIES, Status.OK),
+        ("1\n", NO_CAPABILITIES, Status.GAP),
+        ("1\n", "Name: python\n", Status.GAP),
+    ],
+)
+def test_debugger(tmp_path, monkeypatch, scope, process, status):
+    tool = tmp_path / "cuda-gdb"
+    tool.write_text("#!/bin/sh\necho 'NVIDIA (R) cuda-gdb 13.0'\necho 'GNU gdb (GDB) 14.2'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    if scope is not None:
+        (tmp_path / "scope").write_text(scope)
+    (tmp_path / "status").write_text(process)
+    check = device.check_debugger(tmp_path / "scope", tmp_path / "status")
+    assert (check.status, check.found.startswith("cuda-gdb 13.0")) == (status, True)
+    assert bool(check.remedy) == bool(check.cost) == (status is not Status.OK)
+
+
+def test_no_debugger(monkeypatch):
+    monkeypatch.setattr(device, "find_tool", lambda name: None)
+    check = device.check_debugger()
+    assert (check.status, check.found) == (Status.GAP, "no cuda-gdb")
+    assert "where it waits" in check.cost
+
+
 def test_tools(tmp_path, monkeypatch):
     for name in ("ncu", "compute-sanitizer"):
         tool = tmp_path / name

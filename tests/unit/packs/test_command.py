@@ -16,6 +16,10 @@ from tests.unit.factories import ROOT
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("knowledge_packs", "cases", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
+    evidence = tmp_path / "tests" / "evidence"
+    evidence.mkdir(parents=True)
+    for path in (ROOT / "tests" / "evidence").glob("packs_*.json"):
+        shutil.copy(path, evidence)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -132,7 +132,7 @@ def test_arithmetic_that_is_wrong_disagrees_with_its_model(defective: PackMaker,
     header, old, new, check = HOST_DEFECTS[name]
     pack = defective(header, old, new)
     so_path = programs.build(toolchain, pack, "host", harness.one_file(pack))
-    assert not programs.run("h100", "host", so_path, [check])[check].passed
+    assert not programs.run(programs.models("h100", "host"), so_path, [check])[check].passed
 
 
 DEVICE_DEFECTS = {
@@ -168,4 +168,4 @@ def test_a_device_sees_the_defect(defective: PackMaker, toolchain: Toolchain, na
     header, old, new, program, check = DEVICE_DEFECTS[name]
     pack = defective(header, old, new)
     so_path = programs.build(toolchain, pack, program, harness.one_file(pack))
-    assert not programs.run("h100", program, so_path, [check])[check].passed
+    assert not programs.run(programs.models("h100", program), so_path, [check])[check].passed

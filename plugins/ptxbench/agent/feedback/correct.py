@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ptxbench.agent.feedback.kernels import static_families
-from ptxbench.agent.feedback.limits import Launched, launched, limiters, peak_flops
+from ptxbench.agent.feedback.limits import Launched, clock_fact, launched, limiters, peak_flops
 from ptxbench.agent.feedback.parts import Parts, Turn
 from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.targets import present_families, target_families
@@ -41,7 +41,15 @@ _FLAGS = {
 
 def describe(turn: Turn) -> Parts:
     """Latency and speedup first, then instructions, kernels, precision, flags; advice is what holds it back."""
-    facts = [*_speed(turn), *_target(turn), *_kernels(turn), *_mix(turn), *_precision(turn), *_flags(turn)]
+    facts = [
+        *_speed(turn),
+        *clock_fact(turn),
+        *_target(turn),
+        *_kernels(turn),
+        *_mix(turn),
+        *_precision(turn),
+        *_flags(turn),
+    ]
     return Parts(_headline(turn), (*facts, *sanitizer_facts(turn)), tuple(limiters(turn)))
 
 

@@ -1,7 +1,6 @@
 """A kernel that does not end.
 
-The record tells in which call, what the object holds and what ran before. Facts about the place where blocks wait
-would be stated first in ``describe``, before the object's static facts.
+First where its threads were, if a debugger could tell; then in which call, what the object holds and what ran before.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from ptxbench.agent.feedback.kernels import static_kernels
 from ptxbench.agent.feedback.output_tail import printed
 from ptxbench.agent.feedback.parts import Parts, Turn
 from ptxbench.agent.feedback.progress import progress
+from ptxbench.agent.feedback.waiting import waiting_facts
 from ptxbench.agent.feedback.wording import lines_with, listed, numbers, safe, short_name
+from ptxbench.records import KernelSass
 
 _SETMAXNREG = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
 
@@ -31,10 +32,11 @@ _SYNCHRONIZING = {
 
 
 def describe(turn: Turn) -> Parts:
-    """Which call, which kernels can have been running, what in them can wait, and where to look."""
+    """Where it waits, in which call, which kernels can have been running, what in them can wait, where to look."""
     run = turn.evidence.run
-    facts = [f"It was stopped: {safe(run.message) or 'out of time'}.", progress(run, turn.case), _launched(turn)]
-    facts += [_waits(kernel.kernel, kernel.opcodes) for cubin in turn.build.cubins for kernel in cubin.kernels]
+    facts = waiting_facts(turn)
+    facts += [f"It was stopped: {safe(run.message) or 'out of time'}.", progress(run, turn.case), _launched(turn)]
+    facts += [_waits(kernel.kernel, kernel.opcodes) for kernel in _suspects(turn)]
     facts += [*_barrier_lines(turn), *static_kernels(turn), *printed(run)]
     return Parts(
         "Your kernel did not end within the time limit: it hangs, or is slower by orders of magnitude.",
@@ -47,8 +49,15 @@ def _launched(turn: Turn) -> str:
     names = [short_name(launch.name) for launch in turn.evidence.run.launches]
     if names:
         return f"Kernels that ran to their end in earlier calls: {listed(names)}."
-    own = [short_name(name) for name in turn.build.kernels]
+    own = [] if turn.evidence.run.waiting else [short_name(name) for name in turn.build.kernels]
     return f"No call had ended before, so any kernel of the object can be the one: {listed(own)}." if own else ""
+
+
+def _suspects(turn: Turn) -> list[KernelSass]:
+    """The kernels that were seen waiting; all of the object where none is known."""
+    seen = {place.kernel for place in turn.evidence.run.waiting}
+    kernels = [kernel for cubin in turn.build.cubins for kernel in cubin.kernels]
+    return [kernel for kernel in kernels if kernel.kernel in seen] or kernels
 
 
 def _waits(kernel: str, opcodes: dict[str, int]) -> str:

@@ -11,7 +11,7 @@ from ptxbench.agent.feedback.kernels import resources_of
 from ptxbench.agent.feedback.occupancy import Occupancy, occupancy, sm_limits
 from ptxbench.agent.feedback.parts import Turn
 from ptxbench.agent.feedback.wording import percent, short_name
-from ptxbench.records import KernelLaunch, Target
+from ptxbench.records import POWER_LIMIT, ClockSample, KernelLaunch, Target
 from ptxbench.verdict.kernel_names import is_kernel_of
 
 _FULL_WAVES = 0.9
@@ -20,6 +20,8 @@ _NEAR_ROOFLINE = 0.8
 _TOO_MUCH_WORK = 1.15
 _MATRIX_WORK = 0.9
 _FEW_WARPS = 8
+_TWO_CONSUMERS = 256
+"""Threads of a block from which two warpgroups can multiply."""
 
 
 class Launched(NamedTuple):
@@ -67,9 +69,10 @@ def peak_flops(turn: Turn) -> float:
 def limiters(turn: Turn) -> Iterator[str]:
     """What the facts show, the heaviest first."""
     yield from _instructions(turn)
-    yield from _remarks(turn)
-    for kernel in launched(turn):
-        yield from _kernel(turn, kernel)
+    yield from remarks(turn)
+    kernels = launched(turn)
+    # One kernel can have several configurations, and says the same of each.
+    yield from dict.fromkeys(text for kernel in kernels for text in _kernel(turn, kernel, alone=len(kernels) == 1))
     yield from _ceiling(turn)
 
 
@@ -94,18 +97,20 @@ def _instructions(turn: Turn) -> Iterator[str]:
         yield "Tiles are loaded through registers (LDG); TMA or cp.async would load while the tensor cores work."
 
 
-def _remarks(turn: Turn) -> Iterator[str]:
+def remarks(turn: Turn) -> Iterator[str]:
+    """What the compiler said beside errors, for example that wgmma was serialized."""
     for message in [message for message in read_messages(turn.build.log) if message.kind != "error"][:3]:
         yield f"The compiler remarks: {message.quoted(turn.source, 0)}"
 
 
-def _kernel(turn: Turn, kernel: Launched) -> Iterator[str]:
+def _kernel(turn: Turn, kernel: Launched, *, alone: bool) -> Iterator[str]:
     name, sms = short_name(kernel.launch.name), turn.evidence.device.sm_count
     if kernel.spill_bytes:
         yield f"{name} spills {kernel.spill_bytes} bytes per thread to local memory: keep fewer values live."
     held = kernel.occupancy
     if kernel.blocks < sms:
-        yield f"{name} has {kernel.blocks} blocks for {sms} SMs: {sms - kernel.blocks} SMs stay idle."
+        if alone:  # else others may run beside it
+            yield f"{name} has {kernel.blocks} blocks for {sms} SMs: {sms - kernel.blocks} SMs stay idle."
     elif held is not None and held.blocks:
         places = sms * held.blocks
         waves = kernel.blocks / places
@@ -118,15 +123,81 @@ def _kernel(turn: Turn, kernel: Launched) -> Iterator[str]:
         yield f"{name} has only {held.warps} warps on an SM, bounded by {held.bound_by}: little hides latency."
 
 
+def clock_fact(turn: Turn) -> Iterator[str]:
+    """The clock that the timed calls ran at."""
+    clock = _clock(turn)
+    if clock is not None:
+        held = f", held down by: {', '.join(clock.limited_by)}" if clock.limited_by else ""
+        yield f"SM clock by NVML right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{held}."
+
+
+def _clock(turn: Turn) -> ClockSample | None:
+    """The median trial's."""
+    samples = [trial.clock for trial in turn.evidence.run.trials if trial.clock and trial.clock.sm_mhz]
+    return sorted(samples, key=lambda sample: sample.sm_mhz)[len(samples) // 2] if samples else None
+
+
+def _highest_mhz(turn: Turn) -> int:
+    return turn.evidence.device.max_sm_clock_mhz
+
+
 def _ceiling(turn: Turn) -> Iterator[str]:
     share = turn.verdict.roofline_share
     if share is not None and share >= _NEAR_ROOFLINE:
         yield f"It is at {percent(share)} of the device's ceiling: little is left to gain."
         return
     useful, latency, peak = turn.verdict.useful_share, turn.verdict.latency_ms, peak_flops(turn)
-    if useful and latency and peak and (busy := useful * turn.case.flops / (peak * latency / 1e3)) < _NEAR_ROOFLINE:
+    if not useful or not latency or not peak:
+        return
+    busy = useful * turn.case.flops / (peak * latency / 1e3)
+    if busy < _NEAR_ROOFLINE:
+        at_most = f"At the highest clock its matrix instructions would take {percent(busy)} of the latency"
+        yield f"{at_most}{_of_the_library(turn, peak)}. {_at_the_clock(turn, busy)}"
+        yield from _untried(turn)
+
+
+def _of_the_library(turn: Turn, peak: float) -> str:
+    """How near the library comes to the same ceiling: what is left to gain beside it."""
+    baseline = turn.verdict.baseline_ms
+    if not baseline:
+        return ""
+    return f"; the workload's FLOPs would take {percent(turn.case.flops / (peak * baseline / 1e3))} of the library's"
+
+
+def _at_the_clock(turn: Turn, busy: float) -> str:
+    """The share at the clock that was there, and what the rest is."""
+    clock = _clock(turn)
+    if clock is None:
+        return "The clock was not measured; under full tensor load it is lower and the true share higher."
+    share = percent(busy * _highest_mhz(turn) / clock.sm_mhz)
+    rest = "In the rest the tensor cores wait (for tiles, barriers, other arithmetic, prologue and epilogue)"
+    if POWER_LIMIT in clock.limited_by:
+        rest += (
+            ", or power held the clock lower within the calls than behind them: then fewer bytes moved and fewer "
+            "instructions per product help"
+        )
+    return f"At the clock behind the calls it is {share}. {rest}."
+
+
+def _untried(turn: Turn) -> Iterator[str]:
+    """Ways to overlap that the object shows no sign of; which of them pays is for the model to judge."""
+    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
+    full = {row.opcode for row in turn.evidence.instructions.counts}
+    kernels, sms = launched(turn), turn.evidence.device.sm_count
+    signs = {
+        "TMA loads": not opcodes.isdisjoint({"UTMALDG"}),
+        "warps that only load, with setmaxnreg": "USETMAXREG" in opcodes,
+        "two or more warpgroups that multiply": any(kernel.threads >= _TWO_CONSUMERS for kernel in kernels),
+        "a persistent grid": any(kernel.blocks <= 2 * sms for kernel in kernels),
+        "multicast of shared tiles in a cluster": any("MULTICAST" in opcode for opcode in full),
+        "TMA stores": not opcodes.isdisjoint({"UTMASTG", "UTMAREDG"}),
+    }
+    absent = [name for name, there in signs.items() if not there]
+    if absent:
+        yield f"The object shows no sign of: {'; '.join(absent)}."
+    else:
         yield (
-            f"At the highest clock its matrix instructions take {percent(busy)} of the latency. In the rest the tensor "
-            "cores wait: for tiles, barriers, other arithmetic, the prologue and epilogue. Overlap them: more stages, "
-            "separate producer and consumer warpgroups, two consumers that take turns."
+            "It has TMA loads and stores, loading warps, several multiplying warpgroups, a persistent grid and "
+            "multicast. What is left lies in the order of work: the epilogue beside the next tile's products, the "
+            "order of tiles in L2, the depth of the pipeline, fewer instructions beside the products."
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ptxbench.agent.feedback.kernels import static_kernels
+from ptxbench.agent.feedback.limits import remarks
 from ptxbench.agent.feedback.parts import Parts, Turn
 from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.where import axis_facts, kind_facts
@@ -27,8 +29,10 @@ def describe(turn: Turn) -> Parts:
         if timed
         else "Your kernel runs, and its result is wrong."
     )
-    facts = [_which_call(turn, timed), *output_facts(turn), *sanitizer_facts(turn)]
-    return Parts(headline, tuple(fact for fact in facts if fact), tuple(_advice(turn, timed)))
+    facts = [_which_call(turn, timed), *output_facts(turn), *sanitizer_facts(turn), *static_kernels(turn)]
+    # Of the speed nothing is known yet, but what the compiler says of it is as true of the next version.
+    advice = (*_advice(turn, timed), *remarks(turn))
+    return Parts(headline, tuple(fact for fact in facts if fact), advice)
 
 
 def _inputs_modified(turn: Turn) -> Parts:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 def has_places(past: PastTurn) -> bool:
     """Whether feedback on this turn names places in the code, for which a toolchain is of use."""
     evidence = past.record.evidence
-    return evidence is not None and any(safety.findings for safety in evidence.safety)
+    if evidence is None:
+        return False
+    return bool(evidence.run.waiting) or any(safety.findings for safety in evidence.safety)
 
 
 def locator(case: Case, past: PastTurn, toolchain: Toolchain | None) -> Locate:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ptxbench.models import PastTurn
-from ptxbench.records import KernelResources
+from ptxbench.records import POWER_LIMIT, ClockSample, KernelResources
 from tests.unit.agent.feedback.parts import text_of
 from tests.unit.factories import (
     KERNEL,
@@ -15,6 +15,7 @@ from tests.unit.factories import (
     make_instructions,
     make_record,
     make_run,
+    make_trial,
 )
 
 
@@ -44,7 +45,7 @@ def test_a_good_kernel_is_told_what_its_tensor_cores_do() -> None:
     text = said()
     assert "HGMMA.64x256x16.F32.BF16 4,587,520" in text
     assert "do 1.00 times the FLOPs" in text
-    assert "matrix instructions take 70.2% of the latency" in text
+    assert "would take 70.2% of the latency; the workload's FLOPs would take 75.9% of the library's. The clock" in text
     assert "1,024 static + 196,608 dynamic bytes; 1 block (12 warps, 18.8%) per SM" in text
     for word in ("spills ", "waves", "stay idle", "LDG)"):
         assert word not in text
@@ -60,6 +61,53 @@ def test_a_good_kernel_is_told_what_its_tensor_cores_do() -> None:
 )
 def test_the_launch(launch: dict[str, Any], words: str) -> None:
     assert words in said(launch=launch)
+
+
+def test_only_what_the_object_shows_no_sign_of_is_advised() -> None:
+    opcodes = {"HGMMA": 4, "UTMALDG": 8, "USETMAXREG": 2}
+    assert "no sign of: multicast of shared tiles in a cluster; TMA stores." in said(opcodes=opcodes)
+    assert "no sign of: warps that only load, with setmaxnreg; two or more" in said(
+        opcodes={"HGMMA": 4, "UTMALDG": 8}, launch={"block": (128, 1, 1), "grid": (1320, 1, 1)}
+    )
+
+
+def test_configurations_of_one_kernel_are_not_told_twice_nor_taken_for_idle_sms() -> None:
+    (launch,) = make_run().launches
+    launches = tuple(launch.model_copy(update={"grid": (blocks, 1, 1)}) for blocks in (120, 12))
+    text = said(launch={}, spills=56, launches=launches)
+    assert text.count("spills 56 bytes per thread") == 1
+    assert "stay idle" not in text
+    assert "waves" not in text
+
+
+def clocked(*clocks: ClockSample | None) -> str:
+    return said(trials=tuple(make_trial(clock=clock) for clock in clocks))
+
+
+def test_the_clock_that_was_measured_gives_the_share_that_counts() -> None:
+    low, middle = (
+        ClockSample(sm_mhz=1_400, limited_by=(POWER_LIMIT,)),
+        ClockSample(sm_mhz=1_500, limited_by=(POWER_LIMIT,)),
+    )
+    text = clocked(low, ClockSample(sm_mhz=1_700), middle)
+    assert "SM clock by NVML right behind the timed calls: 1,500 MHz of 1,980, held down by: power limit." in text
+    assert "At the clock behind the calls it is 92.7%." in text
+    assert "fewer bytes moved" in text
+    assert "The clock was not measured" not in text
+
+
+def test_an_unlimited_clock_has_no_reason() -> None:
+    text = clocked(ClockSample(sm_mhz=1_980), None, None)
+    assert "1,980 MHz of 1,980.\n" in text
+    assert "At the clock behind the calls it is 70.2%. In the rest" in text
+    assert "fewer bytes moved" not in text
+
+
+@pytest.mark.parametrize("clock", [None, ClockSample(sm_mhz=0)])
+def test_without_a_clock_no_share_is_made_up(clock: ClockSample | None) -> None:
+    text = clocked(clock, None, None)
+    assert "SM clock" not in text
+    assert "The clock was not measured" in text
 
 
 def test_spills() -> None:

@@ -1,0 +1,55 @@
+"""The runs of real models under generated/examples: portable, whole, and judged by today's rules as they were."""
+
+import json
+import re
+
+import pytest
+
+from ptxbench.cli import main
+from tests.conftest import ROOT
+
+EXAMPLES = ROOT / "generated" / "examples"
+RUNS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir())
+README = (ROOT / "README.md").read_text()
+each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+
+
+def test_there_are_examples() -> None:
+    assert RUNS
+
+
+@each_run
+def test_no_verdict_changes(run, capsys) -> None:
+    assert main(["judge", str(run)]) == 0
+    assert "0 verdicts changed" in capsys.readouterr().out
+
+
+@each_run
+def test_a_run_names_no_path_of_a_machine(run) -> None:
+    for path in run.rglob("*"):
+        if path.is_file():
+            assert not re.search(r"/(?:tmp|root|home|work)/", path.read_text()), path
+
+
+@each_run
+def test_every_turn_has_its_call_and_what_it_was_told(run) -> None:
+    records = [json.loads(path.read_text()) for path in sorted(run.glob("turns/*/turn*.json"))]
+    assert records
+    for record in records:
+        exchange = record["exchange"]
+        assert exchange["reply"]["text"]
+        roles = [message["role"] for message in exchange["added"]]
+        assert roles == (["user"] if record["key"]["turn"] else ["system", "user"])
+
+
+@each_run
+def test_the_readme_shows_its_table(run, checkout, monkeypatch) -> None:
+    """A rule that judges otherwise changes the page too: paste what this test found."""
+    (checkout.path / "generated" / "examples").symlink_to(EXAMPLES)
+    monkeypatch.setenv("COLUMNS", "100")
+    words = ["-m", "h100", f"--model=replay:generated/examples/{run.name}", "--profiler", "replay"]
+    cases = sorted({path.parent.name.split("-")[-4] for path in run.glob("turns/*/turn*.json")})
+    result = checkout.runpytest_subprocess(*words, "-k", " or ".join(f"{case}-h100" for case in cases))
+    printed = result.outlines[result.outlines.index(f"replay.{run.name} on h100") :]
+    table = "\n".join(printed[: next(n for n, line in enumerate(printed) if line.startswith("Evidence: "))])
+    assert f"```\n{table}\n```" in README, table

@@ -1,0 +1,46 @@
+"""What a feedback says of the turns before."""
+
+from ptxbench.agent.feedback import feedback
+from ptxbench.agent.feedback.parts import NEXT_CHARS
+from ptxbench.models import PastTurn
+from tests.unit.factories import make_evidence, make_record, make_run, make_timing, make_trial, suite_case
+
+
+def turn(number: int, span_ns: int | None) -> PastTurn:
+    """A correct turn of that latency; with None, one whose result is wrong."""
+    if span_ns is None:
+        record = make_record(number)
+        wrong = record.verdict.model_copy(update={"outcome": "unknown", "speedup": None})
+        return PastTurn(record.model_copy(update={"verdict": wrong}), "x")
+    trials = tuple(make_trial(timing=make_timing(span_ns=span_ns)) for _ in range(3))
+    return PastTurn(make_record(number, evidence=make_evidence(run=make_run(trials=trials))), "x")
+
+
+def said(*spans: int | None) -> str:
+    """The feedback on the last of these turns."""
+    turns = [turn(number, span) for number, span in enumerate(spans)]
+    return feedback(suite_case(), turns[-1], turns_left=3, toolchain=None, history=turns[:-1])
+
+
+def test_the_fastest_correct_kernel_so_far_is_named() -> None:
+    assert "Your fastest correct kernel so far is that of your answer 2: 1.057x." in said(800_000, 700_000, 750_000)
+    assert "Your fastest correct kernel so far is that of your answer 1: 0.925x." in said(800_000, None)
+
+
+def test_a_kernel_that_is_the_fastest_is_told_so() -> None:
+    assert "Of your correct kernels so far, this one is the fastest." in said(800_000, None, 700_000)
+
+
+def test_of_equal_kernels_the_first_is_named() -> None:
+    assert "that of your answer 1: 1.057x." in said(700_000, 700_000)
+
+
+def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
+    for text in (said(800_000), said(None, None)):
+        assert "fastest" not in text
+
+
+def test_what_comes_next_fits_its_budget() -> None:
+    text = said(800_000, 700_000, 750_000)
+    assert len(text.partition("Next:\n")[2]) <= NEXT_CHARS
+    assert "left out" not in text
