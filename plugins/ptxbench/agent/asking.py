@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxbench.agent.plain import placeless, plain
+from ptxbench.agent.plain import plain
 from ptxbench.errors import InfrastructureError
 from ptxbench.models.client import (
     CANCELLED,
@@ -21,6 +21,7 @@ from ptxbench.models.client import (
     Request,
 )
 from ptxbench.records import FailedAttempt, Reply
+from ptxbench.records.texts import placeless
 
 ATTEMPTS = 8
 """Calls for one reply, the first included."""

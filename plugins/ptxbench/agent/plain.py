@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TypeVar
 
 from ptxbench.records import Record
@@ -12,25 +11,11 @@ from ptxbench.records.conversation import storable as whole
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_QUOTED_PATH = re.compile(r"""(?<=(['"]))/[^'"\n]*(?=\1)""")
-_PATH = re.compile(r"(?<![\w:/.~-])/[^\s:;,'\"()<>]+")
 
 
 def plain(text: str) -> str:
     """A message in characters that a terminal shows and a file holds: controls but tabs and line ends as ``\\x1b``."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", whole(text))
-
-
-def placeless(text: str) -> str:
-    """A message without folders of this machine: of each path into one its last part. URLs stay as they are."""
-    return _PATH.sub(_last_part, _QUOTED_PATH.sub(_last_part, text))
-
-
-def _last_part(match: re.Match[str]) -> str:
-    path = Path(match[0])
-    # What begins in no folder of this machine is a part of something else, such as an address.
-    here = len(path.parts) > 2 and Path(*path.parts[:2]).is_dir()
-    return path.name if here else match[0]
 
 
 def storable(record: AnyRecord) -> AnyRecord:

@@ -10,7 +10,7 @@ from ptxbench.agent.dialogue import departure, followed
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.fault_record import fault_record
 from ptxbench.agent.meter import Meter
-from ptxbench.agent.plain import placeless, plain
+from ptxbench.agent.plain import plain
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import ASKED, RunStore
@@ -27,6 +27,7 @@ from ptxbench.records import (
     TurnRecord,
     Verdict,
 )
+from ptxbench.records.texts import placeless
 from ptxbench.verdict import Rule, judge
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 

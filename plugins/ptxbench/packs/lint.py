@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
 _CALL = re.compile(r"\b([A-Za-z]\w*)\s*(?:<[\w\s,:]*>)?\(")
 _FOREIGN = re.compile(r"__|cuda|cu[A-Z]|tvm|TVM|static_cast|reinterpret_cast|const_cast|make_float|make_uint")
+_NAME = re.compile(r"\b[A-Za-z]\w*_\w*\b")
+_MISSPELT = 0.8
+"""Likeness from which a word of prose counts as a misspelt function. At 0.8 no word of our packs is taken for one."""
 _MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|usr|opt|work|tmp|root)/")
 _STRINGS_MEET = re.compile(r'" *(#?\w*) *"')
 """Neighbouring strings, or a macro's parameter between two, for which claims write an asterisk."""
@@ -129,6 +133,10 @@ def _claimed(texts: _Texts) -> Iterator[Found]:
         for mnemonic in claim.ptx:
             if mnemonic != NO_INSTRUCTION and mnemonic not in instructions:
                 yield Found("ptx", place, f"{name}: its text does not hold {mnemonic!r}")
+        if NO_INSTRUCTION in claim.ptx and any(
+            not each.text.lstrip().startswith('""') for each in asm_statements(code)
+        ):
+            yield Found("ptx", place, f"{name}: its assembly holds instructions, and `ptx` says that there are none")
         if not claim.ptx and asm_statements(code):
             yield Found("ptx", place, f"{name}: has inline assembly, and `ptx` names no instruction of it")
         if claim.ptx and not claim.sass and not claim.host:
@@ -151,6 +159,16 @@ def _clobbers(texts: _Texts) -> Iterator[Found]:
                     yield Found("clobber", place, f'{name}: expected asm volatile with a "memory" clobber')
 
 
+def _pure(texts: _Texts) -> Iterator[Found]:
+    """A function that claims to be pure, and so needs no clobber, neither has nor calls assembly with an effect."""
+    definitions = [found for header in texts.headers for found in header.definitions]
+    place = f"knowledge_packs/{texts.opened.arch.name}/templates/{VALIDATION_FILE}"
+    for name in (name for name, claim in texts.claims.items() if claim.pure):
+        statements = asm_statements(closure_code(definitions, name))
+        if any(statement.volatile or statement.clobbers_memory for statement in statements):
+            yield Found("pure", place, f"{name}: claims to be pure; its assembly is volatile or clobbers memory")
+
+
 def _documented(texts: _Texts) -> Iterator[Found]:
     """Every function has a comment, its own or that of the group it stands in."""
     for header in texts.headers:
@@ -171,9 +189,13 @@ def _helper_names(texts: _Texts) -> Iterator[Found]:
     for path in texts.prose:
         text = read_text(path)
         known = words | {name for _, block in FENCE.findall(text) for name in _local_names(block)}
-        for name in dict.fromkeys(_mentioned(text, prefixes)):
-            if name not in known and not _FOREIGN.match(name):
-                yield Found("helper", texts.place(path), f"names {name}, which no template defines")
+        unknown = {name: None for name in _mentioned(text, prefixes) if name not in known and not _FOREIGN.match(name)}
+        for name in unknown:
+            yield Found("helper", texts.place(path), f"names {name}, which no template defines")
+        for name, meant in _misspelt(text, texts.functions, known | unknown.keys()):
+            yield Found(
+                "helper", texts.place(path), f"names {name}, which no template defines; {meant} is one that does"
+            )
 
 
 def _mentioned(text: str, prefixes: set[str]) -> Iterator[str]:
@@ -185,6 +207,16 @@ def _mentioned(text: str, prefixes: set[str]) -> Iterator[str]:
         yield from (name for name in _CALL.findall(bare) if "_" in name)
         if re.fullmatch(r"\w+", span) and "_" in span and span.split("_")[0] in prefixes:
             yield span
+
+
+def _misspelt(text: str, functions: tuple[str, ...], known: set[str]) -> Iterator[tuple[str, str]]:
+    """Words that are all but a function's name, and what is meant; those without ``_`` only where they are called."""
+    called = (name for span in _SPAN.findall(FENCE.sub("", text)) for name in _CALL.findall(span))
+    for name in dict.fromkeys((*_NAME.findall(text), *called)):
+        alike = [each for each in functions if ("_" in each) == ("_" in name)]
+        close = () if name in known else get_close_matches(name, alike, n=1, cutoff=_MISSPELT)
+        if close:
+            yield name, close[0]
 
 
 def _local_names(block: str) -> Iterator[str]:
@@ -233,12 +265,13 @@ def _tokens(text: str) -> int:
 def _machine(texts: _Texts) -> Iterator[Found]:
     """No text names a place of some machine."""
     for path in sorted(texts.opened.folder.rglob("*")):
-        if path.is_file() and (found := _MACHINE_PATH.search(read_text(path))):
+        # Bytes: a file that no prompt holds may be no text, and its rule is to name it.
+        if path.is_file() and (found := _MACHINE_PATH.search(path.read_bytes().decode(errors="replace"))):
             yield Found("machine-path", texts.place(path), f"holds {found[0]!r}")
 
 
 Rule = Callable[[_Texts], Iterable[Found]]
 RULES: tuple[Rule, ...] = (
-    *(_files, _order, _claimed, _clobbers, _documented),
+    *(_files, _order, _claimed, _clobbers, _pure, _documented),
     *(_helper_names, _schedules, _sizes, _machine),
 )

@@ -23,7 +23,7 @@ _INVOCATION = re.compile(r"^([A-Z][A-Z0-9_]*)\s*\(")
 _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*")', re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PASTED = re.compile(r"([A-Za-z_]\w*)\s*##")
-_ASM = re.compile(r"\basm\s*(volatile)?\s*\(")
+_ASM = re.compile(r"\b(?:asm|__asm__|__asm)\s*(volatile|__volatile__)?\s*\(")
 
 
 class Definition(NamedTuple):

@@ -12,7 +12,7 @@ from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.packs.source import Definition, function_sha256
 from ptxbench.records import Record, Sha256
 from ptxbench.trace.base import Text
-from ptxbench.trace.document import read_text
+from ptxbench.trace.document import read_json
 
 VALIDATION_FILE = "validation.yaml"
 NO_INSTRUCTION = "-"
@@ -85,9 +85,13 @@ def load_claims(folder: Path) -> dict[str, Claim]:
 
 
 def load_evidence(root: Path, arch: str) -> PackEvidence | None:
-    """The committed run on hardware of an architecture's checks, if there is one."""
+    """The committed run on hardware of an architecture's checks, if there is one.
+
+    Raises:
+        InputError: a file that is unreadable, no JSON, or breaks the schema.
+    """
     path = root / "tests" / "evidence" / f"packs_{arch}.json"
-    return PackEvidence.model_validate_json(read_text(path)) if path.is_file() else None
+    return read_json(path).parse(PackEvidence) if path.is_file() else None
 
 
 def status(
@@ -99,6 +103,8 @@ def status(
         return False, "compiled"
     if executed.sha256 != function_sha256(definitions, name):
         return False, "compiled, not executed since its text changed"
+    if executed.check != claim.check:
+        return False, f"compiled, not executed by {claim.check}"
     if not executed.passed:
         return False, f"failed on {evidence.device}, {evidence.date}"
     return True, f"executed: {evidence.device}, {evidence.date}"

@@ -212,19 +212,28 @@ def check_settings(config: pytest.Config, root: Path) -> None:
     """
     settings = root / "pyproject.toml"
     asked = config.option.inifilename or config.option.rootdir
-    if asked or config.invocation_params.dir != root or not settings.is_file() or config.inipath == settings:
+    if asked or config.invocation_params.dir.resolve() != root.resolve() or not settings.is_file():
         return
-    words = config.invocation_params.args
+    if config.inipath is not None and config.inipath.samefile(settings):
+        return
     values = [
         f"{option}={word}"
-        for option, word in itertools.pairwise(words)
-        if option.startswith("--") and "=" not in option and Path(word).exists()
+        for option, word in itertools.pairwise(config.invocation_params.args)
+        if option.startswith("--") and "=" not in option and _exists(word)
     ]
-    raise pytest.UsageError(
-        f"expected pytest's settings from {settings}, found: {config.inipath or 'none'}; "
-        + (f"write {' '.join(values)}, with '=': " if values else "start it in the checkout and without other paths: ")
-        + "pytest takes a word that is a path for a place to start from"
-    )
+    if values:
+        remedy = f"write {' '.join(values)}, with '=': pytest takes a word that is a path for a place to start from"
+    elif config.inipath is not None and config.inipath.parent.samefile(root):
+        remedy = f"move {config.inipath.name} away, which pytest prefers, or name the settings: -c pyproject.toml"
+    else:
+        remedy = "start it without paths outside the checkout, which move pytest's root away"
+    raise pytest.UsageError(f"expected pytest's settings from {settings}, found: {config.inipath or 'none'}; {remedy}")
+
+
+def _exists(word: str) -> bool:
+    with suppress(OSError, ValueError):  # a word that the system refuses as a path is none
+        return Path(word).exists()
+    return False
 
 
 def read_options(config: pytest.Config) -> Options:

@@ -22,21 +22,27 @@ REASONS = {
 
 def sample() -> ClockSample | None:
     """The clock of the device that this process works on; None where NVML does not tell."""
+    found = _device()
+    if found is None:
+        return None
+    nvml, handle = found
     try:
-        nvml, handle = _device()
         clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
         reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-    except Exception:  # a reading that no rule needs: whatever NVML or its package raises means that it cannot tell
+        return ClockSample(sm_mhz=clock, limited_by=tuple(name for bit, name in REASONS.items() if reasons & bit))
+    except Exception:  # a reading that no rule needs: whatever is raised means that it cannot be told
         return None
-    return ClockSample(sm_mhz=clock, limited_by=tuple(name for bit, name in REASONS.items() if reasons & bit))
 
 
 @cache
-def _device() -> tuple[Any, Any]:
+def _device() -> tuple[Any, Any] | None:
     """The bindings and the device's handle. By UUID: NVML knows nothing of CUDA_VISIBLE_DEVICES."""
-    import pynvml
-    import torch
+    try:
+        import pynvml
+        import torch
 
-    pynvml.nvmlInit()
-    uuid = str(torch.cuda.get_device_properties(0).uuid)
-    return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(0).uuid)
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    except Exception:  # as above; asked once, so that a machine without NVML pays once
+        return None

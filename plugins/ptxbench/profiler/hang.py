@@ -22,7 +22,9 @@ from typing import NamedTuple
 
 from ptxbench.profiler import gdb_text
 from ptxbench.profiler.tools import find_tool
+from ptxbench.profiler.worker import LIVING, remove_folder
 from ptxbench.records import NO_KERNEL_RAN, WaitingPlace
+from ptxbench.records.texts import placeless
 
 LOOK_TIMEOUT_S = 15.0
 """For everything. Attaching, listing 25,600 threads and detaching took 1.2 s (H200)."""
@@ -52,7 +54,7 @@ _TELLING = ("ptrace:", "not permitted", "not possible", "error", "unable", "cann
 
 
 class Waiting(NamedTuple):
-    """Fields of ``RunEvidence``: one of them is empty."""
+    """Fields of ``RunEvidence``: at most one of them says something."""
 
     places: tuple[WaitingPlace, ...] = ()
     unknown: str = ""
@@ -67,22 +69,25 @@ def look(pid: int, shared: Path) -> Waiting:
     if tool is None:
         return Waiting(unknown="cuda-gdb was not found on PATH or in CUDA_HOME")
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="ptxbench-gdb-") as folder,
-            _attached(tool, pid, Path(folder), shared) as debugger,
-        ):
+        with _attached(tool, pid, shared) as debugger:
             return _examine(debugger, pid)
     except TimeoutError:
         return Waiting(unknown=f"cuda-gdb did not answer within {LOOK_TIMEOUT_S:g} s")
     except (OSError, EOFError) as error:
-        return Waiting(unknown=f"cuda-gdb ended early: {error}"[:MAX_REASON_CHARS])
+        return unknown(f"cuda-gdb ended early: {error}")
+
+
+def unknown(reason: str) -> Waiting:
+    """No place, and why. Reasons are the words of others: bounded, and without folders of this machine."""
+    return Waiting(unknown=placeless(reason)[:MAX_REASON_CHARS])
 
 
 class _Debugger:
     """A conversation with a running gdb over its standard streams."""
 
-    def __init__(self, process: subprocess.Popen[bytes], deadline: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path, deadline: float) -> None:
         self._process = process
+        self._folder = folder
         self._deadline = deadline
 
     def ask(self, *commands: str) -> str:
@@ -91,8 +96,10 @@ class _Debugger:
         mark = secrets.token_hex(8)
         # Written in octal, its first character stands in the output alone, even if commands are echoed.
         lines = [*commands, rf"echo \n\{ord(mark[0]):03o}{mark[1:]}\n"]
-        self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
-        self._process.stdin.flush()
+        # A debugger that has ended has usually said why, which is still to be read.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+            self._process.stdin.flush()
         return self._read_to(mark.encode())
 
     def _read_to(self, mark: bytes) -> str:
@@ -110,13 +117,22 @@ class _Debugger:
             recent = recent[-len(mark) :] + received
         return kept.decode("utf-8", "replace").partition(mark.decode())[0]
 
+    def kill(self) -> None:
+        """End the debugger and what it started."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def remove_folders(self) -> None:
+        """Remove its folder, whatever it holds."""
+        remove_folder(self._folder)
+
     def close(self) -> None:
         """Let go of the process, and end whatever is left of the debugger."""
         self._deadline = time.monotonic() + END_TIMEOUT_S
         with contextlib.suppress(TimeoutError, EOFError, OSError):
             self.ask("detach")
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -125,22 +141,30 @@ class _Debugger:
 
 
 @contextlib.contextmanager
-def _attached(tool: str, pid: int, folder: Path, shared: Path) -> Iterator[_Debugger]:
+def _attached(tool: str, pid: int, shared: Path) -> Iterator[_Debugger]:
     settings = [word for setting in _SETTINGS for word in ("-iex", setting)]
-    process = subprocess.Popen(
-        [tool, "-q", "-nx", *settings, "-p", str(pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=folder,
-        env=_environment(tool, folder, shared),
-        start_new_session=True,
-    )
-    debugger = _Debugger(process, time.monotonic() + LOOK_TIMEOUT_S)
+    folder = Path(tempfile.mkdtemp(prefix="ptxbench-gdb-"))
+    try:
+        process = subprocess.Popen(
+            [tool, "-q", "-nx", *settings, "-p", str(pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            env=_environment(tool, folder, shared),
+            start_new_session=True,
+        )
+    except OSError:
+        remove_folder(folder)
+        raise
+    debugger = _Debugger(process, folder, time.monotonic() + LOOK_TIMEOUT_S)
+    LIVING.add(debugger)
     try:
         yield debugger
     finally:
         debugger.close()
+        debugger.remove_folders()
+        LIVING.discard(debugger)
 
 
 def _environment(tool: str, folder: Path, shared: Path) -> dict[str, str]:
@@ -158,15 +182,15 @@ def _environment(tool: str, folder: Path, shared: Path) -> dict[str, str]:
 
 def _examine(debugger: _Debugger, pid: int) -> Waiting:
     said = debugger.ask("info inferiors")
-    if not re.search(rf"^\W*1\s+process {pid}\b", said, re.MULTILINE):
-        return Waiting(unknown=f"cuda-gdb could not attach: {_reason(said)}"[:MAX_REASON_CHARS])
+    if not re.search(rf"^[ *]*1[ \t]+process {pid}\b", said, re.MULTILINE):
+        return unknown(f"cuda-gdb could not attach: {_reason(said)}")
     kernels = debugger.ask("info cuda kernels")
     shape = gdb_text.block_shape(kernels)
     if shape is None:
         # Without a device in sight it has attached to the host's half of the process only.
         if "sm_" in debugger.ask("info cuda devices"):
             return Waiting(unknown=NO_KERNEL_RAN)
-        return Waiting(unknown=f"cuda-gdb saw no device: {_reason(said + kernels)}"[:MAX_REASON_CHARS])
+        return unknown(f"cuda-gdb saw no device: {_reason(said + kernels)}")
     rows = gdb_text.spans(debugger.ask("info cuda threads"))
     addresses = gdb_text.busiest(rows, MAX_PLACES)
     known = gdb_text.symbols(debugger.ask(*_flat(map(gdb_text.questions, addresses))))

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 2400.0
-"""Longer than any evaluation: ``LOCK_TIMEOUT_S``, references, baseline and two attempts of ``EVALUATION_TIMEOUT_S``."""
+"""Longer than any evaluation: ``LOCK_TIMEOUT_S``, references, baseline, two attempts of ``EVALUATION_TIMEOUT_S`` and a
+look at a hang."""
 ENTRY_SYMBOL = "run"
 """The kernel ABI: one TVM-FFI export of this name (PROTOCOL 6)."""
 
@@ -159,7 +160,7 @@ class LocalProfiler:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            # Closing the channel lets the oracle end its workers; they die with it in any case (parent-death signal).
+            # Closing the channel lets the oracle end its workers, in good order or soon after (``worker.end_with``).
             try:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:

@@ -21,7 +21,7 @@ from typing import Any
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import tools
+from ptxbench.profiler import clocks, tools
 from ptxbench.profiler.device import describe_device
 from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
@@ -49,6 +49,8 @@ class Oracle:
         import torch
 
         self.device = describe_device()
+        # NVML takes its time at first, which no trial shall pay for.
+        clocks.sample()
         torch.backends.cuda.matmul.allow_tf32 = False
         budget = int(self.device.memory_bytes * STATE_SHARE) if state_budget_bytes is None else state_budget_bytes
         self.baselines = Baselines(baseline_worker)

@@ -10,16 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import hang
-from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.state import WorkloadState
 from ptxbench.profiler.worker import Worker, sandbox_command
 
 SETTLE_S = 2.0
 """A call that has not ended by then is looked at. What waits in it waits from its first milliseconds."""
 RETRACE_TIMEOUT_S = 30.0
-"""For all calls: a kernel that is merely slow in each of them is not followed to its end."""
+"""For the start and all calls: a kernel that is merely slow in each of them is not followed to its end."""
 
 
 def start() -> Worker:
@@ -31,21 +29,19 @@ def look_again(state: WorkloadState, job: dict[str, Any], start: Callable[[], Wo
     """Where the threads are when one of as many calls as a trial has does not end again. No failure is an exception."""
     try:
         worker = start()
-    except InfrastructureError as error:
-        return _unknown(error)
-    try:
-        return _retrace(state, job, worker)
-    except (WorkerError, InfrastructureError) as error:
-        return _unknown(error)
-    finally:
-        worker.close()
+        try:
+            return _retrace(state, job, worker)
+        finally:
+            worker.close()
+    except Exception as error:  # whatever it is, also a device without memory: the verdict on the first run stands
+        return hang.unknown(f"its calls could not be made once more: {error}")
 
 
 def _retrace(state: WorkloadState, job: dict[str, Any], worker: Worker) -> hang.Waiting:
+    deadline = worker.deadline = time.monotonic() + RETRACE_TIMEOUT_S
     worker.wait_ready()
     worker.load(job)
     state.arena.arm()
-    deadline = time.monotonic() + RETRACE_TIMEOUT_S
     for _ in range(1 + state.case.warmup + state.case.iterations):
         state.stage(state.checked[0])
         worker.begin_call()
@@ -55,8 +51,3 @@ def _retrace(state: WorkloadState, job: dict[str, Any], worker: Worker) -> hang.
         if time.monotonic() > deadline:
             break
     return hang.Waiting(unknown="when its calls were made once more, each of them ended")
-
-
-def _unknown(error: Exception) -> hang.Waiting:
-    text = f"its calls could not be made once more: {error}"
-    return hang.Waiting(unknown=text[: hang.MAX_REASON_CHARS])

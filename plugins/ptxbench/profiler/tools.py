@@ -42,7 +42,7 @@ _POLL_S = 0.25
 
 
 def find_tool(name: str) -> str | None:
-    """``ncu`` or ``compute-sanitizer``: PATH, then CUDA_HOME, then the usual places, then the pip wheels."""
+    """A tool of the CUDA toolkit: PATH, then CUDA_HOME, then the usual places, then the pip wheels."""
     roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     candidates = [f"{root}/{sub}/{name}" for root in roots if root for sub in ("bin", "compute-sanitizer")]
     candidates += sorted(glob.glob(f"/opt/nvidia/nsight-compute/*/{name}"), reverse=True)

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
@@ -42,14 +42,24 @@ _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 """What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
 
 
-_LIVING: set[Worker] = set()
-"""The workers that were started here and not closed yet."""
+class Ends(Protocol):
+    """Something with processes and folders that must not outlive this process."""
+
+    def kill(self) -> None:
+        """End its processes without waiting."""
+
+    def remove_folders(self) -> None:
+        """Remove what it keeps on disk, whoever still uses it."""
+
+
+LIVING: set[Ends] = set()
+"""Workers, and debuggers of them, that were started here and not closed yet."""
 ORDERLY_END_S = 3.0
 """An idle process sees that its channel has closed, and ends its workers itself, well within this."""
 
 
 def end_with(descriptor: int) -> None:
-    """End this process and all its workers soon after the other end of a socket closes, whatever goes on meanwhile.
+    """End this process and all in ``LIVING`` soon after the other end of a socket closes, whatever goes on meanwhile.
 
     A process that was killed while it awaited an answer closes its end. Without this the work it had asked for would go
     on for minutes and keep the device locked: under a tool a kernel runs long, and a tool's own child does not die with
@@ -61,11 +71,11 @@ def end_with(descriptor: int) -> None:
         poll.register(descriptor, select.POLLRDHUP)
         poll.poll()
         time.sleep(ORDERLY_END_S)
-        living = list(_LIVING)
-        for worker in living:
-            worker.kill()
-        for worker in living:
-            worker.remove_folders()
+        living = list(LIVING)
+        for each in living:
+            each.kill()
+        for each in living:
+            each.remove_folders()
         os._exit(1)
 
     threading.Thread(target=watch, name="ptxbench-end", daemon=True).start()
@@ -112,7 +122,7 @@ def _ending(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def _remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder that its process may have filled with anything, as far as this user may."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
@@ -144,7 +154,7 @@ class Worker:
             # Read back by descriptor: whatever the process puts in the file's place is never opened.
             self._output = (self.folder / "output").open("w+b")
             self.process = self._start(command, environment or minimal_environment(self.folder))
-            _LIVING.add(self)
+            LIVING.add(self)
         except OSError as error:
             self._release()
             raise InfrastructureError(
@@ -365,7 +375,7 @@ class Worker:
         self.kill()
         self.process.wait()
         self._release()
-        _LIVING.discard(self)
+        LIVING.discard(self)
 
     def _release(self) -> None:
         for end in (self._channel, self._listener, self._output):
@@ -376,4 +386,4 @@ class Worker:
     def remove_folders(self) -> None:
         """Remove the private folders, whoever still uses them."""
         for folder in self._folders:
-            _remove(folder)
+            remove_folder(folder)

@@ -194,7 +194,7 @@ POWER_LIMIT = "power limit"
 class ClockSample(Record):
     """One reading of the device's SM clock."""
 
-    sm_mhz: int
+    sm_mhz: int = Field(gt=0)
     limited_by: tuple[str, ...] = ()
     """What holds it down, for example ``POWER_LIMIT``; empty where nothing does."""
 

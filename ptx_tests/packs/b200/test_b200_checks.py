@@ -150,5 +150,8 @@ def test_the_polynomial_of_exp2_is_as_exact_as_its_comment_says() -> None:
     assert body is not None
     cubic, square, linear, one = map(float, re.findall(r"([\d.]+)f(?=, f[,)]|\))", body[1].split("const float p =")[1]))
     assert one == 1.0
+    # Below 2^-127 the exponent would wrap around; 1.5 * 2^23 leaves x's floor in the lowest bits of the sum.
+    assert "x = fmaxf(x, -127.0f);" in body[1]
+    assert body[1].count("12582912.0f") == 2
     errors = (abs((((cubic * f + square) * f + linear) * f + one) / 2**f - 1) for f in (i / 4096 for i in range(4097)))
     assert max(errors) < 8.7e-5

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.agent.plain import placeless, plain, storable
+from ptxbench.agent.plain import plain, storable
 from ptxbench.records import FailedAttempt
+from ptxbench.records.texts import placeless
 from tests.unit.factories import make_record
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))

@@ -36,7 +36,7 @@ def add(name: str, text: str) -> Callable[[Path], None]:
 
 
 CLAIMS = "templates/validation.yaml"
-DEFECTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
+DEFECTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a dropped clobber": (
         replace("templates/roles.cuh", ':"r"(id), "r"(threads) : "memory");', ':"r"(id), "r"(threads));'),
         "clobber",
@@ -51,6 +51,45 @@ DEFECTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
         replace("templates/fences.cuh", "asm volatile", "asm"),
         "clobber",
         "fence_mbarrier_init",
+    ),
+    "assembly under its other name": (
+        replace(
+            "templates/roles.cuh",
+            'asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory")',
+            '__asm__("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads))',
+        ),
+        "clobber",
+        "named_sync",
+    ),
+    "no instruction claimed": (
+        replace(CLAIMS, "mbar_init: {ptx: mbarrier.init.shared::cta.b64", 'mbar_init: {ptx: "-"'),
+        "ptx",
+        "mbar_init: its assembly holds instructions",
+    ),
+    "an effect that claims to be pure": (
+        replace(CLAIMS, 'use: "mbar_arrive(bar);"', 'pure: true, use: "mbar_arrive(bar);"'),
+        "pure",
+        "mbar_arrive: claims to be pure;",
+    ),
+    "an effect of another function": (
+        replace(CLAIMS, 'use: "mbar_wait(bar, 1);"', 'pure: true, use: "mbar_wait(bar, 1);"'),
+        "pure",
+        "mbar_wait: claims to be pure",
+    ),
+    "a misspelled helper in plain words": (
+        add("schedules/warp-specialization.md", "Then cluster_snyc before the end."),
+        "helper",
+        "cluster_snyc, which no template defines; cluster_sync is one",
+    ),
+    "a misspelled helper in pseudocode": (
+        add("schedules/warp-specialization.md", "\n```text\nnmaed_sync(1, 128)\n```\n"),
+        "helper",
+        "nmaed_sync",
+    ),
+    "a misspelled helper of one word": (
+        replace("schedules/flashattention-3-pipelined-schedule.md", "`pin(S_next)`", "`pinn(S_next)`"),
+        "helper",
+        "pinn",
     ),
     "a misspelled helper in a schedule": (
         replace("schedules/warp-specialization.md", "`mbar_arrive(empty)`", "`mbar_arive(empty)`"),
@@ -100,6 +139,11 @@ DEFECTS: dict[str, tuple[Callable[[Path], None], str, str]] = {
         "base.cuh",
     ),
     "a file that no prompt holds": (add("contracts/lost.md", "x"), "unnamed-file", "no prompt"),
+    "a file that is no text": (
+        lambda folder: (folder / "templates" / "lost.bin").write_bytes(b"\xff\xfe"),
+        "unnamed-file",
+        "no prompt",
+    ),
     "a variant without a schedule": (
         replace("pack.yaml", "  warp-specialization: [", "  warp-specialisation: ["),
         "schedule",

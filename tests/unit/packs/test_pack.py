@@ -36,7 +36,7 @@ def test_levels_build_on_each_other(arch: str):
 
 def test_the_first_line_names_the_pack(folder: Path):
     first = load_pack(ROOT, "h100", "full").text.split("\n")[0]
-    assert first == "# Hopper (H100/H200): knowledge pack (h100 1.1)"
+    assert first == "# Hopper (H100/H200): knowledge pack (h100 1.2)"
 
 
 def test_an_interim_pack_says_so_in_its_first_line(checkout: Path, folder: Path):

@@ -69,3 +69,8 @@ def test_what_nvml_refuses_is_not_known(nvml: Any) -> None:
 def test_without_the_bindings_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert clocks.sample() is None
+
+
+def test_no_clock_is_not_known(nvml: Any) -> None:
+    nvml.nvmlDeviceGetClockInfo = lambda *_: 0
+    assert clocks.sample() is None

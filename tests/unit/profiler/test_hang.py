@@ -9,10 +9,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ptxbench.profiler import hang, tools
+from ptxbench.profiler.worker import LIVING
 from ptxbench.records import NO_KERNEL_RAN
 from tests.unit.profiler.samples import TOOLS
 
@@ -137,6 +139,28 @@ def test_the_debugger_takes_nothing_from_the_process(
     assert asked == {"info", "echo", "x/i", "detach"}
 
 
+def test_a_folder_that_is_nested_without_end_is_removed(install: Install, shared: Path) -> None:
+    install('for _ in range(1200):\n    os.mkdir("d"); os.chdir("d")')
+    assert hang.look(os.getpid(), shared).places
+
+
+def test_a_debugger_is_among_what_ends_with_this_process(install: Install, shared: Path) -> None:
+    report = install("")
+    seen: list[set[Any]] = []
+    ask = hang._Debugger.ask
+
+    def noted(self: Any, *commands: str) -> str:
+        seen.append({each for each in LIVING if each is self})
+        return ask(self, *commands)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hang._Debugger, "ask", noted)
+        hang.look(os.getpid(), shared)
+    assert all(len(found) == 1 for found in seen)
+    assert not LIVING & set().union(*seen)
+    assert report.exists()
+
+
 def test_no_debugger(monkeypatch: pytest.MonkeyPatch, shared: Path) -> None:
     monkeypatch.setattr(hang, "find_tool", lambda name: None)
     assert hang.look(os.getpid(), shared) == hang.Waiting(unknown="cuda-gdb was not found on PATH or in CUDA_HOME")
@@ -155,6 +179,11 @@ def test_no_debugger(monkeypatch: pytest.MonkeyPatch, shared: Path) -> None:
             "cuda-gdb saw no device: Attaching not possible.",
         ),
         ('say("no license\\n"); sys.exit(1)', "cuda-gdb ended early"),
+        (
+            'state["attached"] = False; say("error while loading /usr/lib/libpython3.so: \'/usr/share/x\'\\n")',
+            "could not attach: error while loading libpython3.so: 'x'",
+        ),
+        ('say("\\n" * 200_000); state["attached"] = False', "could not attach"),
         ('say("a" * 500 + " failed\\n"); state["attached"] = False', "could not attach: aaa"),
     ],
 )

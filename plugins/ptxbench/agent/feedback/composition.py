@@ -32,7 +32,7 @@ from ptxbench.agent.feedback.parts import (
 from ptxbench.agent.feedback.places import locator
 from ptxbench.agent.feedback.targets import target_families
 from ptxbench.agent.feedback.wording import milliseconds
-from ptxbench.records import Outcome
+from ptxbench.records import Outcome, Target
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 if TYPE_CHECKING:
@@ -101,19 +101,26 @@ def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn]) -> tuple[str
 
 
 def _fastest(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
-    """The fastest correct kernel so far, which a model may want to go back to."""
-    verdicts = [(past.record.key.turn, past.record.verdict) for past in history] + [
-        (turn.record.key.turn, turn.verdict)
-    ]
-    speeds = {number: verdict for number, verdict in verdicts if verdict.speedup is not None}
-    if not history or not speeds:
+    """The fastest correct kernel so far, which a model may want to go back to; by preference one that hits the target.
+
+    Of speedups, not of latencies: the library is timed beside each kernel, and devices differ a little. Counted are the
+    answers of the conversation, which has none for a turn that a fault took.
+    """
+    verdicts = [*(past.record.verdict for past in history), turn.verdict]
+    ranks = {
+        position: (verdict.target is Target.EXECUTED, verdict.speedup, -position)
+        for position, verdict in enumerate(verdicts, 1)
+        if verdict.speedup is not None
+    }
+    if not history or not ranks:
         return
-    # Of speedups, not of latencies: the library is timed beside each kernel, and devices differ a little.
-    best = max(speeds, key=lambda number: (speeds[number].speedup or 0.0, -number))
-    if best == turn.record.key.turn:
-        yield "Of your correct kernels so far, this one is the fastest."
+    best = max(ranks, key=lambda position: ranks[position])
+    hits, speedup, _ = ranks[best]
+    if best == len(verdicts):
+        yield "Of your correct kernels so far, this one is the best."
     else:
-        yield f"Your fastest correct kernel so far is that of your answer {best + 1}: {speeds[best].speedup:.3f}x."
+        missed = "" if hits else ", without target instructions"
+        yield f"Your best correct kernel so far is that of your answer {best}: {speedup:.3f}x{missed}."
 
 
 def _baseline_ms(turn: Turn) -> float | None:

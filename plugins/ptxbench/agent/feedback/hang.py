@@ -13,7 +13,7 @@ from ptxbench.agent.feedback.parts import Parts, Turn
 from ptxbench.agent.feedback.progress import progress
 from ptxbench.agent.feedback.waiting import waiting_facts
 from ptxbench.agent.feedback.wording import lines_with, listed, numbers, safe, short_name
-from ptxbench.records import KernelSass
+from ptxbench.records import NO_KERNEL_RAN, KernelSass
 
 _SETMAXNREG = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
 
@@ -34,6 +34,8 @@ _SYNCHRONIZING = {
 def describe(turn: Turn) -> Parts:
     """Where it waits, in which call, which kernels can have been running, what in them can wait, where to look."""
     run = turn.evidence.run
+    if run.waiting_unknown == NO_KERNEL_RAN:
+        return _on_the_host(turn)
     facts = waiting_facts(turn)
     facts += [f"It was stopped: {safe(run.message) or 'out of time'}.", progress(run, turn.case), _launched(turn)]
     facts += [_waits(kernel.kernel, kernel.opcodes) for kernel in _suspects(turn)]
@@ -42,6 +44,17 @@ def describe(turn: Turn) -> Parts:
         "Your kernel did not end within the time limit: it hangs, or is slower by orders of magnitude.",
         tuple(fact for fact in facts if fact),
         tuple(_advice(turn)),
+    )
+
+
+def _on_the_host(turn: Turn) -> Parts:
+    """No kernel ran when it was looked at: what kernels hold says nothing."""
+    run = turn.evidence.run
+    facts = (*waiting_facts(turn), f"It was stopped: {safe(run.message) or 'out of time'}.", progress(run, turn.case))
+    return Parts(
+        "Your kernel did not end within the time limit: its host code hangs, or is slower by orders of magnitude.",
+        (*(fact for fact in facts if fact), *printed(run)),
+        ("Look at loops, locks and waits of the host code between the entry of `run` and its return.",),
     )
 
 

@@ -124,16 +124,16 @@ def _kernel(turn: Turn, kernel: Launched, *, alone: bool) -> Iterator[str]:
 
 
 def clock_fact(turn: Turn) -> Iterator[str]:
-    """The clock that the timed calls ran at."""
+    """A sample of the clock behind the timed calls. Within them it may have been another."""
     clock = _clock(turn)
     if clock is not None:
-        held = f", held down by: {', '.join(clock.limited_by)}" if clock.limited_by else ""
-        yield f"SM clock by NVML right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{held}."
+        limits = f"; limits in force: {', '.join(clock.limited_by)}" if clock.limited_by else ""
+        yield f"SM clock by NVML right behind the timed calls: {clock.sm_mhz:,} MHz of {_highest_mhz(turn):,}{limits}."
 
 
 def _clock(turn: Turn) -> ClockSample | None:
     """The median trial's."""
-    samples = [trial.clock for trial in turn.evidence.run.trials if trial.clock and trial.clock.sm_mhz]
+    samples = [trial.clock for trial in turn.evidence.run.trials if trial.clock is not None]
     return sorted(samples, key=lambda sample: sample.sm_mhz)[len(samples) // 2] if samples else None
 
 
@@ -169,14 +169,16 @@ def _at_the_clock(turn: Turn, busy: float) -> str:
     clock = _clock(turn)
     if clock is None:
         return "The clock was not measured; under full tensor load it is lower and the true share higher."
-    share = percent(busy * _highest_mhz(turn) / clock.sm_mhz)
+    share = busy * _highest_mhz(turn) / clock.sm_mhz
+    if share >= 1:
+        return "The clock behind the calls was lower than within them: what the tensor cores wait for cannot be told."
     rest = "In the rest the tensor cores wait (for tiles, barriers, other arithmetic, prologue and epilogue)"
     if POWER_LIMIT in clock.limited_by:
         rest += (
             ", or power held the clock lower within the calls than behind them: then fewer bytes moved and fewer "
             "instructions per product help"
         )
-    return f"At the clock behind the calls it is {share}. {rest}."
+    return f"At the clock behind the calls it is {percent(share)}. {rest}."
 
 
 def _untried(turn: Turn) -> Iterator[str]:
@@ -185,10 +187,11 @@ def _untried(turn: Turn) -> Iterator[str]:
     full = {row.opcode for row in turn.evidence.instructions.counts}
     kernels, sms = launched(turn), turn.evidence.device.sm_count
     signs = {
-        "TMA loads": not opcodes.isdisjoint({"UTMALDG"}),
+        "TMA loads": not opcodes.isdisjoint({"UTMALDG", "UBLKCP"}),
         "warps that only load, with setmaxnreg": "USETMAXREG" in opcodes,
-        "two or more warpgroups that multiply": any(kernel.threads >= _TWO_CONSUMERS for kernel in kernels),
-        "a persistent grid": any(kernel.blocks <= 2 * sms for kernel in kernels),
+        # Where no launch is known, nothing is said of it.
+        "two or more warpgroups that multiply": not kernels or max(each.threads for each in kernels) >= _TWO_CONSUMERS,
+        "a persistent grid": not kernels or min(each.blocks for each in kernels) <= 2 * sms,
         "multicast of shared tiles in a cluster": any("MULTICAST" in opcode for opcode in full),
         "TMA stores": not opcodes.isdisjoint({"UTMASTG", "UTMAREDG"}),
     }

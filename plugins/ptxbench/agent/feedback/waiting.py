@@ -19,7 +19,7 @@ def waiting_facts(turn: Turn) -> list[str]:
     """One fact per place, those with the most threads first; empty where nothing is known of it."""
     run = turn.evidence.run
     if run.waiting_unknown == NO_KERNEL_RAN:
-        return ["When it was stopped, no kernel was running: your host code did not return."]
+        return ["When its calls were made once more, no kernel was running: your host code did not return."]
     places: dict[_Place, list[WaitingPlace]] = {}
     for found in run.waiting:
         lines = turn.locate(found.kernel, found.offset) if found.offset is not None else ()
@@ -37,20 +37,20 @@ def _threads(places: Sequence[WaitingPlace]) -> int:
 
 
 def _fact(turn: Turn, at: _Place, places: Sequence[WaitingPlace]) -> str:
-    kernel, lines, offset = at
+    kernel, lines, _ = at
     first = max(places, key=lambda found: found.threads)
     # Threads of one block can be at several instructions of a line, so its blocks cannot be added up.
     blocks = ("at least " if len(places) > 1 else "") + count(max(found.blocks for found in places), "block")
     threads = _threads(places)
     text = [
-        f"When it was stopped: {count(threads, 'thread')} of kernel {short_name(kernel)}, in {blocks}, "
+        f"When its calls were made once more: {count(threads, 'thread')} of kernel {short_name(kernel)}, in {blocks}, "
         f"{'namely' if threads == 1 else 'among them'} thread {_index(first.thread)} of block {_index(first.block)}."
     ]
     if quoted := place(turn.source, lines):
         text.append(f"At line {lines[0]}" + (f", inlined at line {lines[1]}:" if len(lines) > 1 else ":"))
         text.append(quoted)
-    elif offset is not None:
-        text.append(f"At byte 0x{offset:x} of the kernel's code.")
+    elif first.offset is not None:
+        text.append(f"At byte 0x{first.offset:x} of the kernel's code.")
     else:
         text.append("In a function that the kernel calls.")
     if first.instruction:

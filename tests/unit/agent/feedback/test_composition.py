@@ -3,6 +3,7 @@
 from ptxbench.agent.feedback import feedback
 from ptxbench.agent.feedback.parts import NEXT_CHARS
 from ptxbench.models import PastTurn
+from ptxbench.records import Target
 from tests.unit.factories import make_evidence, make_record, make_run, make_timing, make_trial, suite_case
 
 
@@ -23,12 +24,29 @@ def said(*spans: int | None) -> str:
 
 
 def test_the_fastest_correct_kernel_so_far_is_named() -> None:
-    assert "Your fastest correct kernel so far is that of your answer 2: 1.057x." in said(800_000, 700_000, 750_000)
-    assert "Your fastest correct kernel so far is that of your answer 1: 0.925x." in said(800_000, None)
+    assert "Your best correct kernel so far is that of your answer 2: 1.057x." in said(800_000, 700_000, 750_000)
+    assert "Your best correct kernel so far is that of your answer 1: 0.925x." in said(800_000, None)
 
 
 def test_a_kernel_that_is_the_fastest_is_told_so() -> None:
-    assert "Of your correct kernels so far, this one is the fastest." in said(800_000, None, 700_000)
+    assert "Of your correct kernels so far, this one is the best." in said(800_000, None, 700_000)
+
+
+def test_answers_are_counted_not_turns() -> None:
+    """A turn that a fault took is not in the conversation."""
+    turns = [turn(0, 800_000), turn(2, 700_000), turn(3, 750_000)]
+    text = feedback(suite_case(), turns[-1], turns_left=3, toolchain=None, history=turns[:-1])
+    assert "that of your answer 2: 1.057x." in text
+
+
+def test_a_kernel_that_hits_the_target_is_preferred() -> None:
+    generic = turn(0, 600_000)
+    verdict = generic.record.verdict.model_copy(update={"target": Target.NOT_EXECUTED})
+    generic = generic._replace(record=generic.record.model_copy(update={"verdict": verdict}))
+    case = suite_case()
+    assert "this one is the best." in feedback(case, turn(1, 800_000), turns_left=3, toolchain=None, history=[generic])
+    text = feedback(case, turn(1, None), turns_left=3, toolchain=None, history=[generic])
+    assert "that of your answer 1: 1.233x, without target instructions." in text
 
 
 def test_of_equal_kernels_the_first_is_named() -> None:
@@ -37,7 +55,7 @@ def test_of_equal_kernels_the_first_is_named() -> None:
 
 def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
     for text in (said(800_000), said(None, None)):
-        assert "fastest" not in text
+        assert "so far" not in text
 
 
 def test_what_comes_next_fits_its_budget() -> None:

@@ -90,7 +90,7 @@ def test_the_clock_that_was_measured_gives_the_share_that_counts() -> None:
         ClockSample(sm_mhz=1_500, limited_by=(POWER_LIMIT,)),
     )
     text = clocked(low, ClockSample(sm_mhz=1_700), middle)
-    assert "SM clock by NVML right behind the timed calls: 1,500 MHz of 1,980, held down by: power limit." in text
+    assert "SM clock by NVML right behind the timed calls: 1,500 MHz of 1,980; limits in force: power limit." in text
     assert "At the clock behind the calls it is 92.7%." in text
     assert "fewer bytes moved" in text
     assert "The clock was not measured" not in text
@@ -103,9 +103,15 @@ def test_an_unlimited_clock_has_no_reason() -> None:
     assert "fewer bytes moved" not in text
 
 
-@pytest.mark.parametrize("clock", [None, ClockSample(sm_mhz=0)])
-def test_without_a_clock_no_share_is_made_up(clock: ClockSample | None) -> None:
-    text = clocked(clock, None, None)
+def test_a_share_of_more_than_all_is_not_told() -> None:
+    text = clocked(ClockSample(sm_mhz=1_300), None, None)
+    assert "1,300 MHz of 1,980." in text
+    assert "was lower than within them" in text
+    assert "At the clock behind the calls it is" not in text
+
+
+def test_without_a_clock_no_share_is_made_up() -> None:
+    text = clocked(None, None, None)
     assert "SM clock" not in text
     assert "The clock was not measured" in text
 

@@ -38,8 +38,9 @@ def test_the_place_is_the_first_fact() -> None:
     text = text_of(hung(place(threads=19_200, blocks=200)))
     facts = text.partition("Facts:\n")[2]
     assert facts.startswith(
-        "- When it was stopped: 19,200 threads of kernel wait_for_ever, in 200 blocks, among them thread (32,0,0) of "
-        "block (2,0,0).\n  At byte 0x10 of the kernel's code.\n  Instruction: NANOSLEEP 0x3e8\n- It was stopped: "
+        "- When its calls were made once more: 19,200 threads of kernel wait_for_ever, in 200 blocks, among them "
+        "thread (32,0,0) of block (2,0,0).\n  At byte 0x10 of the kernel's code.\n  Instruction: NANOSLEEP 0x3e8\n"
+        "- It was stopped: "
     )
     assert "any kernel of the object can be the one" not in text
 
@@ -73,7 +74,7 @@ def test_a_place_in_a_function_has_no_offset() -> None:
 
 def test_many_places_are_bounded() -> None:
     text = text_of(hung(*[place(16 * number, threads=100 - number) for number in range(1, 17)]))
-    assert text.count("When it was stopped") == 4
+    assert text.count("When its calls were made once more") == 4
     assert "1,074 threads more were at 12 places." in text
 
 
@@ -103,7 +104,14 @@ def _with_kernels(names: tuple[str, ...], *places: WaitingPlace) -> PastTurn:
 
 
 def test_host_code_alone_is_told() -> None:
-    assert "no kernel was running: your host code did not return" in text_of(hung(unknown=NO_KERNEL_RAN))
+    text = text_of(hung(unknown=NO_KERNEL_RAN))
+    assert "no kernel was running: your host code did not return" in text
+    for word in ("any kernel of the object", "barrier", "lines of SASS"):
+        assert word not in text
+
+
+def test_a_line_that_the_source_lacks_is_an_offset() -> None:
+    assert "At byte 0x10 of the kernel's code." in _located(hung(place()), load("endless"), {16: (5000,)})
 
 
 @pytest.mark.parametrize("unknown", ["", "cuda-gdb was not found on PATH or in CUDA_HOME"])
