@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.agent.plain import plain, storable
 from ptxbench.records import FailedAttempt
-from ptxbench.records.texts import placeless
 from tests.unit.factories import make_record
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -33,17 +29,3 @@ def test_a_record_keeps_everything_else() -> None:
     assert storable(make_record()) == make_record()
     attempt = FailedAttempt(kind="timeout", message="half \ud800", waited_s=1.5)
     assert storable(attempt) == attempt.model_copy(update={"message": "half \ufffd"})
-
-
-def test_paths_of_this_machine_lose_their_folders(tmp_path: Path) -> None:
-    assert placeless(f"[Errno 2] No such file or directory: '{tmp_path}/a b.txt'") == (
-        "[Errno 2] No such file or directory: 'a b.txt'"
-    )
-    assert placeless(f"{tmp_path}/turn0.json: expected, ({tmp_path}/x/)") == "turn0.json: expected, (x)"
-
-
-@pytest.mark.parametrize(
-    "text", ["http://127.0.0.1:80/v1/models", "404 for /v1/chat/completions", "16/32 and/or/not", "see ./tmp/x", "/tmp"]
-)
-def test_what_is_no_path_of_it_stays(text: str) -> None:
-    assert placeless(text) == text

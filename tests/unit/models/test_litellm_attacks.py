@@ -21,17 +21,7 @@ PROVIDERS = pytest.mark.parametrize("provider", ["openai", "anthropic", "hosted_
 BOTH_WAYS = pytest.mark.parametrize("stream", [True, False])
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch) -> None:
-    monkeypatch.setenv("LITELLM_TEST_KEY", KEY)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _loop_kept() -> Iterator[None]:
-    """One event loop for the module: a new one for each test would take litellm longer."""
-    litellm_library.acquire_loop()
-    yield
-    litellm_library.release_loop()
+pytestmark = pytest.mark.usefixtures("litellm_key", "litellm_loop")
 
 
 @pytest.fixture

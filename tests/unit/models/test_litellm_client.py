@@ -1,7 +1,6 @@
 """``litellm``, the real package against a real server on this machine, as OpenAI's provider and as Anthropic's."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,19 +40,7 @@ def litellm_entry(server: LlmServer, provider: str, **fields: Any) -> ModelEntry
     return entry("litellm", **({"model": model, "api_base": base, "api_key_env": "LITELLM_TEST_KEY"} | fields))
 
 
-@pytest.fixture(autouse=True)
-def _key(monkeypatch) -> None:
-    monkeypatch.setenv("LITELLM_TEST_KEY", KEY)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _loop_kept() -> Iterator[None]:
-    """One event loop for the module: a new one for each test would take litellm longer."""
-    from ptxbench.models import litellm_library
-
-    litellm_library.acquire_loop()
-    yield
-    litellm_library.release_loop()
+pytestmark = pytest.mark.usefixtures("litellm_key", "litellm_loop")
 
 
 def asked(script: Script, provider: str, **fields: Any) -> tuple[Reply, LlmServer]:

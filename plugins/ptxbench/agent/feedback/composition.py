@@ -65,10 +65,10 @@ def feedback(
 ) -> str:
     """What the model is told of a turn, at most ``MAX_CHARS`` characters.
 
-    A pure text of the record and the source. ``toolchain`` only serves to name the source line of a place in the
+    A pure text of the records and the source. ``toolchain`` only serves to name the source line of a place in the
     device code; without it the place is given as an offset. No element of an output or of the reference, no seed, no
     path, no device address and no position of a checked iteration is ever part of it. ``history`` are the turns before
-    it, of which the fastest correct one is named.
+    it; the best correct one of all is named.
     """
     turn = Turn(case, past.record, past.source or "", locator(case, past, toolchain))
     parts = _DESCRIBE[past.record.verdict.outcome](turn)
@@ -97,11 +97,11 @@ def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn]) -> tuple[str
         return ("No turn is left.",)
     left = "1 turn is left" if turns_left == 1 else f"{turns_left} turns are left"
     answer = f"{left}. Answer with one complete kernel source, not with a patch."
-    return (answer, *_fastest(turn, history), goal)
+    return (answer, *_best(turn, history), goal)
 
 
-def _fastest(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
-    """The fastest correct kernel so far, which a model may want to go back to; by preference one that hits the target.
+def _best(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
+    """The best correct kernel so far, which a model may want to go back to: the fastest of those that hit the target.
 
     Of speedups, not of latencies: the library is timed beside each kernel, and devices differ a little. Counted are the
     answers of the conversation, which has none for a turn that a fault took.

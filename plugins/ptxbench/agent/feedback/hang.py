@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from ptxbench.agent.feedback.kernels import static_kernels
+from ptxbench.agent.feedback.opcodes import SYNCHRONIZING, holds
 from ptxbench.agent.feedback.output_tail import printed
 from ptxbench.agent.feedback.parts import Parts, Turn
 from ptxbench.agent.feedback.progress import progress
@@ -16,19 +17,6 @@ from ptxbench.agent.feedback.wording import lines_with, listed, numbers, safe, s
 from ptxbench.records import NO_KERNEL_RAN, KernelSass
 
 _SETMAXNREG = re.compile(r"setmaxnreg\.(inc|dec)\S*\s+(\d+)")
-
-_SYNCHRONIZING = {
-    "mbarrier operations": ("SYNCS",),
-    "TMA loads": ("UTMALDG", "UBLKCP"),
-    "block barriers": ("BAR",),
-    "cluster barriers": ("UCGABAR_ARV", "UCGABAR_WAIT"),
-    "setmaxnreg": ("USETMAXREG",),
-    "wgmma": ("HGMMA", "QGMMA", "IGMMA", "BGMMA"),
-    "tcgen05": ("UTCHMMA", "UTCQMMA", "UTCIMMA", "UTCOMMA", "UTCBAR"),
-    "global atomics": ("ATOM", "ATOMG", "RED", "REDG"),
-    "sleeps": ("NANOSLEEP",),
-}
-"""SASS opcodes by what they do (nvdisasm 13, sm_90a and sm_100a)."""
 
 
 def describe(turn: Turn) -> Parts:
@@ -74,14 +62,9 @@ def _suspects(turn: Turn) -> list[KernelSass]:
 
 
 def _waits(kernel: str, opcodes: dict[str, int]) -> str:
-    held = {what: sum(opcodes.get(opcode, 0) for opcode in names) for what, names in _SYNCHRONIZING.items()}
+    held = {what: sum(opcodes.get(opcode, 0) for opcode in names) for what, names in SYNCHRONIZING.items()}
     shown = ", ".join(f"{what} {number}" for what, number in held.items() if number)
     return f"{short_name(kernel)} holds (lines of SASS): {shown or 'nothing that waits for another thread'}."
-
-
-def _holds(turn: Turn, what: str) -> bool:
-    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
-    return not opcodes.isdisjoint(_SYNCHRONIZING[what])
 
 
 def _barrier_lines(turn: Turn) -> list[str]:
@@ -102,33 +85,33 @@ def _barrier_lines(turn: Turn) -> list[str]:
 
 def _advice(turn: Turn) -> list[str]:
     advice = []
-    if _holds(turn, "mbarrier operations"):
+    if holds(turn, "mbarrier operations"):
         advice.append(
             "mbarriers: the count of mbarrier.init must equal the arrivals of one phase (an expect_tx arrival is one; "
             "TMA itself is none); a waiter must flip its parity each time the ring of stages wraps, and a producer "
             "waiting for empty slots starts with the opposite parity; fence and synchronize after init."
         )
-    if _holds(turn, "TMA loads"):
+    if holds(turn, "TMA loads"):
         advice.append(
             "TMA: expect_tx must name exactly the bytes of all boxes that signal the barrier, clipped parts and "
             "multicast copies included; one elected thread issues them."
         )
     registers = _SETMAXNREG.findall(turn.source)
-    if registers and _holds(turn, "setmaxnreg"):
+    if registers and holds(turn, "setmaxnreg"):
         values = listed(f"{kind} {value}" for kind, value in dict.fromkeys(registers))
         advice.append(
             f"setmaxnreg ({values}): an increase waits until the registers are free; over all warpgroups of the block "
             "the sum of values x 128 must not exceed the registers at launch x threads, and every warpgroup that "
             "must give some up has to reach its decrease."
         )
-    if _holds(turn, "cluster barriers"):
+    if holds(turn, "cluster barriers"):
         advice.append("Clusters: all threads of all blocks must reach each cluster barrier; no block may exit early.")
-    if _holds(turn, "block barriers"):
+    if holds(turn, "block barriers"):
         advice.append(
             "Block barriers: __syncthreads() in a branch that only some warps take never completes; a named barrier's "
             "thread count must be that of the warps that come to it."
         )
-    if _holds(turn, "global atomics"):
+    if holds(turn, "global atomics"):
         advice.append(
             "Waiting between blocks: a block can wait for another only if both are resident; a counter must be reset "
             "for the next call, and read with volatile or acquire semantics."

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ptxbench.agent.feedback.compiler_log import read_messages
 from ptxbench.agent.feedback.kernels import resources_of
 from ptxbench.agent.feedback.occupancy import Occupancy, occupancy, sm_limits
+from ptxbench.agent.feedback.opcodes import holds, opcodes_of
 from ptxbench.agent.feedback.parts import Turn
 from ptxbench.agent.feedback.wording import percent, short_name
 from ptxbench.records import POWER_LIMIT, ClockSample, KernelLaunch, Target
@@ -78,7 +79,7 @@ def limiters(turn: Turn) -> Iterator[str]:
 
 def _instructions(turn: Turn) -> Iterator[str]:
     verdict, arch = turn.verdict, turn.case.arch
-    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
+    opcodes = opcodes_of(turn)
     matrix = any(arch.is_matrix(opcode) for opcode in opcodes)
     if not matrix and opcodes:
         older = "; its HMMA (mma.sync) has a lower ceiling" if "HMMA" in opcodes else ""
@@ -93,7 +94,7 @@ def _instructions(turn: Turn) -> Iterator[str]:
     elif verdict.useful_share is not None and verdict.useful_share > _TOO_MUCH_WORK:
         masked = ", for example on tiles that the mask empties" if turn.case.causal else ""
         yield f"The matrix instructions do {verdict.useful_share:.2f} times the FLOPs that the workload needs{masked}."
-    if matrix and opcodes.isdisjoint({"UTMALDG", "UBLKCP", "LDGSTS"}) and "LDG" in opcodes:
+    if matrix and not holds(turn, "TMA loads") and "LDGSTS" not in opcodes and "LDG" in opcodes:
         yield "Tiles are loaded through registers (LDG); TMA or cp.async would load while the tensor cores work."
 
 
@@ -182,18 +183,20 @@ def _at_the_clock(turn: Turn, busy: float) -> str:
 
 
 def _untried(turn: Turn) -> Iterator[str]:
-    """Ways to overlap that the object shows no sign of; which of them pays is for the model to judge."""
-    opcodes = {opcode for cubin in turn.build.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
-    full = {row.opcode for row in turn.evidence.instructions.counts}
-    kernels, sms = launched(turn), turn.evidence.device.sm_count
+    """Ways to overlap wgmma that the object shows no sign of; which of them pays is for the model to judge.
+
+    Of what is not known (launches, counts) nothing is said.
+    """
+    if not holds(turn, "wgmma"):
+        return
+    kernels, counts = launched(turn), turn.evidence.instructions.counts
     signs = {
-        "TMA loads": not opcodes.isdisjoint({"UTMALDG", "UBLKCP"}),
-        "warps that only load, with setmaxnreg": "USETMAXREG" in opcodes,
-        # Where no launch is known, nothing is said of it.
+        "TMA loads": holds(turn, "TMA loads"),
+        "warps that only load, with setmaxnreg": holds(turn, "setmaxnreg"),
         "two or more warpgroups that multiply": not kernels or max(each.threads for each in kernels) >= _TWO_CONSUMERS,
-        "a persistent grid": not kernels or min(each.blocks for each in kernels) <= 2 * sms,
-        "multicast of shared tiles in a cluster": any("MULTICAST" in opcode for opcode in full),
-        "TMA stores": not opcodes.isdisjoint({"UTMASTG", "UTMAREDG"}),
+        "a persistent grid": not kernels or min(each.blocks for each in kernels) <= 2 * turn.evidence.device.sm_count,
+        "multicast of shared tiles in a cluster": not counts or any("MULTICAST" in row.opcode for row in counts),
+        "TMA stores": holds(turn, "TMA stores"),
     }
     absent = [name for name, there in signs.items() if not there]
     if absent:

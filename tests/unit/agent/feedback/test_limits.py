@@ -71,6 +71,10 @@ def test_only_what_the_object_shows_no_sign_of_is_advised() -> None:
     )
 
 
+def test_what_wgmma_needs_is_no_advice_for_other_instructions() -> None:
+    assert "no sign of" not in said(opcodes={"UTCHMMA": 4, "UTMALDG": 8})
+
+
 def test_configurations_of_one_kernel_are_not_told_twice_nor_taken_for_idle_sms() -> None:
     (launch,) = make_run().launches
     launches = tuple(launch.model_copy(update={"grid": (blocks, 1, 1)}) for blocks in (120, 12))
