@@ -244,7 +244,7 @@ class Bench:
         roots = tuple(self.root / folder for folder in EVIDENCE_FOLDERS)
 
         def opened(name: str) -> Profiler:
-            profiler = open_profiler(name, root=self.root, evidence_roots=roots)
+            profiler = open_profiler(name, root=self.root, evidence_roots=roots, stopped=self.stop.is_set)
             repeats = profiler.origin == "replayed" and self._repeated
             return RecordedProfiler(self._repeated, profiler) if repeats else profiler
 

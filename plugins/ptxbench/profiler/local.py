@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.device import device_present
+from ptxbench.profiler.device_queue import DeviceQueue
 from ptxbench.profiler.protocol import Health, SafetyTool
 from ptxbench.profiler.worker import import_path
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
@@ -36,12 +37,17 @@ ENTRY_SYMBOL = "run"
 
 
 class LocalProfiler:
-    """Implements ``Profiler`` over one oracle. Calls from several threads take turns."""
+    """Implements ``Profiler`` over one oracle. Calls from several threads take turns (``DeviceQueue``)."""
 
     origin: Literal["measured", "replayed"] = "measured"
 
-    def __init__(self, *, root: Path, state_budget_bytes: int | None = None) -> None:
-        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations."""
+    def __init__(
+        self, *, root: Path, state_budget_bytes: int | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations.
+
+        Once ``stopped`` says so, evaluations that wait for the device raise InfrastructureError("stopped").
+        """
         if not device_present():
             raise InfrastructureError(
                 "no_device",
@@ -49,7 +55,7 @@ class LocalProfiler:
             )
         self._root = root
         self._state_budget_bytes = state_budget_bytes
-        self._lock = threading.Lock()
+        self._queue = DeviceQueue(stopped)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Connection | None = None
         self._device: DeviceIdentity | None = None
@@ -103,7 +109,7 @@ class LocalProfiler:
         return result
 
     def _request(self, operation: str, case: Case, built: Built, **fields: str) -> str:
-        """The operation's record as JSON text. Starts or restarts the oracle as needed."""
+        """The operation's record as JSON text, of whoever holds the device. Starts or restarts the oracle as needed."""
         assert built.so_path is not None
         request = {
             "op": operation,
@@ -112,14 +118,14 @@ class LocalProfiler:
             "symbol": ENTRY_SYMBOL,
             **fields,
         }
-        with self._lock:
-            if self._process is None:
-                self._start()
-            return json.dumps(self._exchange(request, REQUEST_TIMEOUT_S))
+        if self._process is None:
+            self._start()
+        return json.dumps(self._exchange(request, REQUEST_TIMEOUT_S))
 
     def evaluate(self, case: Case, built: Built) -> Evidence | None:
         """Trials, latency, baseline on this device."""
-        run = RunEvidence.model_validate_json(self._request("evaluate", case, built))
+        with self._queue.beginning():
+            run = RunEvidence.model_validate_json(self._request("evaluate", case, built))
         build = built.build
         assert self._device is not None
         assert build.so_sha256 is not None
@@ -140,16 +146,18 @@ class LocalProfiler:
 
     def instructions(self, case: Case, built: Built) -> InstructionEvidence:
         """Nsight Compute over one call."""
-        return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
+        with self._queue.continuing():
+            return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
 
     def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
         """compute-sanitizer over one call."""
-        return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+        with self._queue.continuing():
+            return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
 
     def health(self) -> Health:
         """The device, starting the oracle if needed. Waits for nobody's measurement once the device is known."""
         if self._device is None:
-            with self._lock:
+            with self._queue.continuing():
                 if self._process is None:
                     self._start()
         assert self._device is not None
@@ -171,5 +179,5 @@ class LocalProfiler:
 
     def close(self) -> None:
         """End the oracle and all it started. Idempotent."""
-        with self._lock:
+        with self._queue.continuing():
             self._stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -50,10 +51,13 @@ class Profiler(Protocol):
         """End every process that the profiler started. Idempotent."""
 
 
-def open_profiler(name: str, *, root: Path, evidence_roots: tuple[Path, ...]) -> Profiler:
+def open_profiler(
+    name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
+) -> Profiler:
     """Open ``local``, ``replay`` or, with ``auto``, ``local`` where a CUDA device is present and else ``replay``.
 
-    ``evidence_roots`` are the folders that ``replay`` searches. Raises InputError for another name and
+    ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
+    given up with InfrastructureError("stopped"). Raises InputError for another name and
     InfrastructureError("no_device") for ``local`` without a device.
     """
     # Imported late: the GPU side must cost nothing on a machine that only replays.
@@ -66,4 +70,4 @@ def open_profiler(name: str, *, root: Path, evidence_roots: tuple[Path, ...]) ->
         return ReplayProfiler(evidence_roots)
     from ptxbench.profiler.local import LocalProfiler
 
-    return LocalProfiler(root=root)
+    return LocalProfiler(root=root, stopped=stopped)

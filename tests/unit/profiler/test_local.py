@@ -2,9 +2,12 @@
 
 import json
 import math
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -46,7 +49,11 @@ libraries = {{"torch": "2.11.0", "pid": str(os.getpid())}}
 say(result={{"device": {DEVICE.model_dump(mode="json")!r}, "libraries": libraries}})
 """
 
-Open = Callable[[str], LocalProfiler]
+
+class Open(Protocol):
+    """Opens a local profiler whose oracle is ``OPENING`` and the given program."""
+
+    def __call__(self, program: str, stopped: Callable[[], bool] = ...) -> LocalProfiler: ...
 
 
 @pytest.fixture
@@ -56,7 +63,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def open_with(device: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens a local profiler whose oracle is ``OPENING`` and the given program."""
     package = tmp_path / "oracles" / "ptxbench" / "profiler"
     package.mkdir(parents=True)
     for folder in (package.parent, package):
@@ -64,9 +70,9 @@ def open_with(device: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(local, "import_path", lambda: str(tmp_path / "oracles"))
     opened: list[LocalProfiler] = []
 
-    def open_profiler(program: str) -> LocalProfiler:
+    def open_profiler(program: str, stopped: Callable[[], bool] = lambda: False) -> LocalProfiler:
         (package / "oracle.py").write_text(OPENING + program)
-        opened.append(LocalProfiler(root=tmp_path))
+        opened.append(LocalProfiler(root=tmp_path, stopped=stopped))
         return opened[-1]
 
     yield open_profiler
@@ -217,3 +223,27 @@ def test_calls_of_several_threads_take_turns(open_with: Open) -> None:
         found = list(pool.map(lambda _: profiler.evaluate(suite_case(), built()), range(count)))
     assert all(evidence is not None for evidence in found)
     assert len({oracle_pid(evidence) for evidence in found if evidence}) == 1
+
+
+def test_a_stop_gives_up_who_waits_for_the_device(open_with: Open) -> None:
+    """48 conversations wait for one GPU: ending the session must not measure them all first."""
+    program = f"{HELLO}hear()\ntime.sleep(1)\nsay(result={make_run().model_dump(mode='json')!r})\nhear()\n"
+    stop = threading.Event()
+    profiler = open_with(program, stop.is_set)
+    found: list[str] = []
+
+    def evaluate() -> None:
+        try:
+            assert profiler.evaluate(suite_case(), built()) is not None
+            found.append("measured")
+        except InfrastructureError as error:
+            found.append(error.kind)
+
+    threads = [threading.Thread(target=evaluate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert found == ["measured", "stopped", "stopped", "stopped"]
