@@ -88,7 +88,8 @@ def test_a_collection_through_pytest(tmp_path: Path) -> None:
     collection = copy_small(tmp_path)
     add_reference_solutions(collection)
     report, run = tmp_path / "report.json", tmp_path / "run"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "plugins")}
+    path = os.pathsep.join(filter(None, (str(ROOT / "plugins"), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}
 
     def command(*words: str) -> str:
         done = subprocess.run(
