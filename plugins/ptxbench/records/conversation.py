@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -140,6 +141,16 @@ class Exchange(Record):
 
 
 def prompt_sha256(messages: Sequence[Message]) -> str:
-    """Identity of a whole list of messages."""
-    text = json.dumps([[message.role, message.content] for message in messages], ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Identity of a whole list of messages: of ``[[role, content], ...]`` as ASCII JSON."""
+    whole = hashlib.sha256(b"[")
+    for index, message in enumerate(messages):
+        whole.update(b", " if index else b"")
+        whole.update(_as_json(message.role, message.content))
+    whole.update(b"]")
+    return whole.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _as_json(role: str, content: str) -> bytes:
+    """Each turn of a conversation has the messages of the turns before it."""
+    return json.dumps([role, content], ensure_ascii=True).encode()

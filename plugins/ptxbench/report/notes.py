@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ptxbench.cases.defaults import REFERENCE_CALL
 from ptxbench.records import Outcome
 from ptxbench.report.calls import count_of, describe_calls
-from ptxbench.report.summary import Cell
+from ptxbench.report.cell import Cell
 from ptxbench.verdict.metrics import TARGET_SPEEDUP, format_rate
 
 LEGEND = (
@@ -31,6 +31,7 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
     """Return the footnotes of one section, wrapped to ``width``."""
     texts = [
         *_mixed(cells),
+        *imported(cells),
         _evidence(cells),
         *_baselines(cells),
         *_failures(cells),
@@ -42,6 +43,18 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         LEGEND,
     ]
     return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
+
+
+def imported(cells: Sequence[Cell]) -> list[str]:
+    """Return one sentence where results are somebody else's."""
+    count = sum(cell.imported for cell in cells)
+    if not count:
+        return []
+    are = "is a result" if count == 1 else "are results"
+    return [
+        f"IMPORTED: {count_of(count, 'turn')} {are} that somebody else stated, without evidence of ours: nothing was "
+        "built, measured or judged here."
+    ]
 
 
 def _evidence(cells: Sequence[Cell]) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from ptxbench.report.cell import AtLimit, Cell, Rate
 from ptxbench.report.notes import notes
-from ptxbench.report.summary import AtLimit, Cell, Rate
 from ptxbench.verdict.metrics import DASH, format_rate, format_speedup
 
 MIN_WIDTH = 60
@@ -72,7 +72,8 @@ def rate_text(rate: Rate) -> str:
     return format_rate(rate.hits, rate.turns)
 
 
-def _speedup_text(speedup: float | None, rate: Rate) -> str:
+def speedup_text(speedup: float | None, rate: Rate) -> str:
+    """Return a best speedup; ``rate`` says whether an unknown keeps it from being known that there is none."""
     return UNKNOWN if speedup is None and rate_text(rate) == UNKNOWN else format_speedup(speedup)
 
 
@@ -124,7 +125,7 @@ def _groups(cells: Sequence[Cell]) -> list[_Group]:
 
 
 def _best(at: AtLimit) -> tuple[str, str]:
-    return (_speedup_text(at.best_speedup, at.correct), _speedup_text(at.target_best_speedup, at.target))
+    return (speedup_text(at.best_speedup, at.correct), speedup_text(at.target_best_speedup, at.target))
 
 
 def _turns(cell: Cell) -> tuple[str, str, str]:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ptxbench.errors import InputError
 from ptxbench.records import InfrastructureFault, TurnKey, TurnRecord
 from ptxbench.report import CellKey, CellPlan, plans_of, summarize
-from ptxbench.report.summary import AtLimit, BaselineUse, limits_of
+from ptxbench.report.cell import AtLimit, BaselineUse
+from ptxbench.report.summary import limits_of
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from tests.unit.factories import (
     DEVICE,

@@ -5,7 +5,7 @@ import pytest
 
 from ptxbench.records import BuildStatus, InfrastructureFault
 from ptxbench.report import Cell, CellKey, CellPlan, render, summarize
-from ptxbench.report.summary import Rate
+from ptxbench.report.cell import Rate
 from ptxbench.report.terminal import rate_text, shorten
 from ptxbench.verdict import judge_infrastructure
 from tests.unit.factories import (
