@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 
@@ -67,7 +68,7 @@ def _speed(turn: Turn) -> Iterator[str]:
         return
     library = f"{case.baseline.library} ({case.baseline.call})"
     baseline = f"; {library}: {milliseconds(verdict.baseline_ms)}" if verdict.baseline_ms is not None else ""
-    yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{baseline}."
+    yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{_trials(turn)}{baseline}."
     if verdict.roofline_share is not None:
         seconds, device = verdict.latency_ms / 1e3, turn.evidence.device
         flops = case.flops / seconds / 1e12
@@ -78,6 +79,15 @@ def _speed(turn: Turn) -> Iterator[str]:
             f"{device.memory_bandwidth_bytes_per_s / 1e12:.2f} (inputs and outputs once): "
             f"{percent(verdict.roofline_share)} of the roofline, which is bound by {_bound(turn)}."
         )
+
+
+def _trials(turn: Turn) -> str:
+    """How far the trials' own medians lie apart: what a difference between two answers must exceed to be one."""
+    timings = [trial.timing for trial in turn.evidence.run.trials if trial.timing is not None]
+    medians = [statistics.median(timing.span_ns) / 1e6 for timing in timings if timing.span_ns]
+    if len(medians) < 2 or turn.verdict.latency_source != "cupti":
+        return ""
+    return f" ({len(medians)} trials: {milliseconds(min(medians))} to {milliseconds(max(medians))})"
 
 
 def _bound(turn: Turn) -> str:
