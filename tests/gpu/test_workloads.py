@@ -57,11 +57,8 @@ def record(case: Case, **fields: Any) -> None:
     path = Path(folder) / "workloads_h100.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"schema_version": 1, "cases": {}}
-    known |= {
-        "device": describe_device().model_dump(mode="json"),
-        "torch": torch.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    known |= {"device": describe_device().model_dump(mode="json"), "torch": torch.__version__}
+    fields["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     known["cases"].setdefault(case.name, {"case_sha256": suite_identity([case])}).update(fields)
     path.write_text(json.dumps(known, indent=1) + "\n")
 
