@@ -277,3 +277,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def _print(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -80,7 +80,8 @@ import sys
 from pathlib import Path
 from ptxbench.cases import load_suite
 from ptxbench.profiler.inputs import InputSource
-from ptxbench.profiler.state import compile_reference, reference_outputs
+from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state import reference_outputs
 
 case = load_suite(Path("."), sys.argv[1]).case(*sys.argv[2:])
 small = case.workload.model_copy(update={"axes": dict.fromkeys(case.workload.axes, 4)})

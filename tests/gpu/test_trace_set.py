@@ -84,26 +84,20 @@ def test_wrong_kernels_of_an_unknown_operator(
     assert found.verdict.outcome is Outcome.NUMERICAL_ERROR, found.verdict.message
 
 
+def command(*words: str) -> str:
+    """What one of our programs says. Whether it passes or fails, it has to run."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "plugins"), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": path}
+    words = (sys.executable, "-m", *words)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
 def test_a_collection_through_pytest(tmp_path: Path) -> None:
     collection = copy_small(tmp_path)
     add_reference_solutions(collection)
     report, run = tmp_path / "report.json", tmp_path / "run"
-    path = os.pathsep.join(filter(None, (str(ROOT / "plugins"), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PYTHONPATH": path}
-
-    def command(*words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=580,
-            check=False,
-        )
-        assert done.returncode in (0, 1), done.stdout + done.stderr
-        return done.stdout
-
     # Whether small workloads are fast is not what this is about.
     selection = ("-m", "h100", f"--trace-set={collection}", "--model", "solutions", "--profiler", "local")
     said = command("pytest", *selection, f"--run={run}", f"--ptx-json={report}", "-p", "no:cacheprovider")

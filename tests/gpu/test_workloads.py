@@ -33,6 +33,7 @@ from ptxbench.profiler.state import CheckedDraw, WorkloadState
 from ptxbench.records import CORRECTNESS_CALL, OFFICIAL_FAMILY, BaselineMeasurement, CheckedCall
 from ptxbench.verdict.precision import FAMILY_CEILING, family_passes, qualified
 from tests.support.null_outputs import NULLS
+from tests.support.partial_nulls import parts, without
 from tests.support.small_cases import NAMES, PAIRS, ROOT, small_case
 
 DEVICE_BYTES = 80 * 10**9
@@ -56,11 +57,8 @@ def record(case: Case, **fields: Any) -> None:
     path = Path(folder) / "workloads_h100.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"schema_version": 1, "cases": {}}
-    known |= {
-        "device": describe_device().model_dump(mode="json"),
-        "torch": torch.__version__,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    known |= {"device": describe_device().model_dump(mode="json"), "torch": torch.__version__}
+    fields["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
     known["cases"].setdefault(case.name, {"case_sha256": suite_identity([case])}).update(fields)
     path.write_text(json.dumps(known, indent=1) + "\n")
 
@@ -133,6 +131,8 @@ def test_the_library_computes_every_family(measured: Measured) -> None:
     families = measured.baseline.families
     assert set(families) == {draw.draw.family for draw in measured.state.families}
     assert all(map(qualified, families.values())), f"a family above {FAMILY_CEILING}: {families}"
+    worst, outputs = measured.baseline.families_worst, set(measured.state.case.output_shapes())
+    assert {family: set(errors) for family, errors in worst.items()} == dict.fromkeys(families, outputs)
 
 
 def draws(state: WorkloadState) -> Iterator[tuple[str, CheckedDraw, CheckedDraw]]:
@@ -164,7 +164,8 @@ def passes(measured: Measured, family: str, call: CheckedCall) -> bool:
     """By the rule of the family: the official one, or the precision gate."""
     if family == OFFICIAL_FAMILY:
         return not failed(call)
-    return family_passes(call, measured.baseline.families[family])
+    baseline = measured.baseline
+    return family_passes(call, baseline.families[family], baseline.families_worst[family])
 
 
 def test_what_computes_nothing_fails_under_every_family(measured: Measured) -> None:
@@ -181,6 +182,25 @@ def test_what_computes_nothing_fails_under_every_family(measured: Measured) -> N
             assert not passes(measured, family, call), f"constant {name} under {family}"
             refused[family].append(f"constant {name} alone")
     record(state.case, refused=refused)
+
+
+def test_an_output_that_lacks_a_part_fails_every_family(measured: Measured) -> None:
+    """The official tolerance is the protocol's and absolute: it need not see what is smaller than it."""
+    state = measured.state
+    refused: dict[str, list[str]] = {}
+    for draw in state.families:
+        family = draw.draw.family
+        state.arena.arm()
+        for name in draw.references:
+            for part, index in parts(state.case, family, name).items():
+
+                def lacking(reference: torch.Tensor, *_: object, index: Any = index) -> torch.Tensor:
+                    return without(reference, index)
+
+                call = call_with(state, draw, draw, {name: lacking})
+                assert not passes(measured, family, call), f"no {part} of {name} under {family}"
+                refused.setdefault(family, []).append(f"no {part} of {name}")
+    record(state.case, refused_parts=refused)
 
 
 def test_right_outputs_pass_under_every_family(measured: Measured) -> None:

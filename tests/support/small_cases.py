@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ptxbench.cases import Case, load_suite
 from ptxbench.profiler.families import families_of
 from ptxbench.profiler.inputs import InputSource
-from ptxbench.profiler.state import CheckedDraw, checked_draw, compile_reference
+from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state import CheckedDraw, checked_draw
 
 if TYPE_CHECKING:
     import torch

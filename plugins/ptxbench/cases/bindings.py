@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,9 +14,10 @@ from ptxbench.cases.case import Positive, Tolerance
 from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.errors import InputError
 from ptxbench.records import Record
-from ptxbench.trace.base import FileName, Text
+from ptxbench.trace.base import FileName, Loc, Text
 from ptxbench.trace.document import Document
 from ptxbench.trace.faults import did_you_mean
+from ptxbench.trace.links import expect_own
 
 BINDINGS_FILE = "ptxbench.yaml"
 
@@ -65,10 +68,17 @@ class Bindings:
                     found |= {name: value for name, value in binding if value is not None}
         return {name: value for name, value in found.items() if name not in ("definition", "workload")}
 
-    def error(self, definition: str, field: str, fault: Exception) -> InputError:
-        """The error of a formula that the file gives for a definition."""
-        path = self.document.path if self.document is not None else Path(BINDINGS_FILE)
-        return InputError(f"{path}: `{field}` of {definition}: {fault}")
+    def error(self, definition: str, workload: str, field: Loc, expected: str, found: str) -> InputError:
+        """The error of a value that the file gives: ``field`` leads to it, from the field that ``of`` returned."""
+        assert self.document is not None
+        where = [
+            index
+            for wanted in (None, workload)
+            for index, binding in enumerate(self._bindings)
+            if (binding.definition, binding.workload) == (definition, wanted)
+            and getattr(binding, str(field[0])) is not None
+        ]
+        return self.document.error(("bindings", where[-1], *field), expected, found)
 
 
 def read_bindings(root: Path, known: Mapping[str, Sequence[str]]) -> Bindings:
@@ -78,9 +88,9 @@ def read_bindings(root: Path, known: Mapping[str, Sequence[str]]) -> Bindings:
     for a file that breaks the schema, and for names that the collection does not have.
     """
     path = root / BINDINGS_FILE
-    if not path.is_file():
+    if not path.exists():
         return Bindings(None, ())
-    document = read_yaml(path)
+    document = read_yaml(expect_own(root, path))
     bindings = document.parse(BindingsFile).bindings
     for index, binding in enumerate(bindings):
         _expect(document, ("bindings", index, "definition"), "a definition", binding.definition, tuple(known))
@@ -88,6 +98,19 @@ def read_bindings(root: Path, known: Mapping[str, Sequence[str]]) -> Bindings:
             workloads = known[binding.definition]
             _expect(document, ("bindings", index, "workload"), "a workload's uuid", binding.workload, workloads)
     return Bindings(document, bindings)
+
+
+def save_bindings(bindings: Sequence[CollectionBinding], root: Path) -> None:
+    """Write a collection's bindings; no file where there are none. Raises OSError."""
+    if bindings:
+        lines = ["schema_version: 1", "bindings:", *(f"  - {_flow(binding)}" for binding in bindings)]
+        (root / BINDINGS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _flow(binding: CollectionBinding) -> str:
+    """A binding in one line. JSON is YAML, but for characters that YAML takes for line ends or refuses."""
+    text = json.dumps(binding.model_dump(mode="json", exclude_none=True), ensure_ascii=False)
+    return re.sub("[^\x20-\x7e]", lambda character: f"\\U{ord(character[0]):08x}", text)
 
 
 def _expect(document: Document, loc: tuple[str | int, ...], what: str, name: str, known: Sequence[str]) -> None:

@@ -15,7 +15,8 @@ from ptxbench.trace.definition import Definition
 from ptxbench.trace.workload import ScalarInput, Workload
 
 Positive = Annotated[int, Field(gt=0)]
-Bound = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Bound = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""A tolerance above 1 lets an output pass that has nothing to do with the reference."""
 
 Op = Literal["gemm", "attention", "other"]
 """Coarse kind, also a pytest mark."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxbench.cases.case import Baseline, Op, Tolerance
+from ptxbench.cases.case import Baseline, Case, Op, Tolerance
 from ptxbench.trace.definition import Definition
 
 REFERENCE_CALL = "definition.reference"
@@ -12,7 +12,9 @@ REFERENCE_CALL = "definition.reference"
 report says so. There is nothing else that is right for any operator."""
 REFERENCE_BASELINE = Baseline(library="torch", call=REFERENCE_CALL)
 DEFAULT_TOLERANCE = Tolerance(atol=0.01, rtol=0.01)
-"""PROTOCOL 4.4, and what FlashInfer-Bench and SOL-ExecBench take by default."""
+"""PROTOCOL 4.4, and what FlashInfer-Bench and SOL-ExecBench take by default. Of floating-point outputs."""
+EXACT = Tolerance(atol=0.0, rtol=0.0)
+"""Of integer and boolean outputs, whatever the case says: an index, a count or a mask that is nearly right is wrong."""
 NO_FLOPS = "0"
 """How many operations an unknown operator needs is unknown, so none bounds its time and no share of them is told."""
 
@@ -25,6 +27,12 @@ def op_of(op_type: str) -> Op:
     if "gemm" in words:
         return "gemm"
     return "attention" if any(word in _ATTENTION for word in words) else "other"
+
+
+def tolerance_of(case: Case, output: str) -> Tolerance:
+    """By what one output of a case is compared. One that it does not have, as evidence may name, has the case's."""
+    tensor = case.definition.outputs.get(output)
+    return case.tolerance if tensor is None or "float" in tensor.dtype.value else EXACT
 
 
 def output_bytes(definition: Definition) -> str:

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ptxbench.cases.bindings import MadeInputs
 from ptxbench.cases.case import Tolerance
 from ptxbench.cases.formula import evaluate
 from ptxbench.errors import InputError
+from ptxbench.trace.base import broken
 from ptxbench.trace.definition import Definition
 from ptxbench.trace.document import Document, read_json, read_jsonl
-from ptxbench.trace.faults import Problem
-from ptxbench.trace.workload import Workload
+from ptxbench.trace.faults import FileError, Problem, describe
+from ptxbench.trace.fitting import check_fit
+from ptxbench.trace.python_source import functions_of, may_define, parse_module
+from ptxbench.trace.workload import ScalarInput, Workload
 
 DEFINITION_FILE, WORKLOAD_FILE = "definition.json", "workload.jsonl"
 CUSTOM = "custom"
@@ -41,6 +44,13 @@ class _Axis(_SolModel):
     value: Annotated[int, Field(gt=0)] | None = None
     expression: str | None = None
     description: str | None = None
+
+    @model_validator(mode="after")
+    def _says_its_size(self) -> Self:
+        field = {"const": "value", "expr": "expression"}.get(self.type)
+        if field is not None and getattr(self, field) is None:
+            raise broken((field,), f"this key of a {self.type} axis", "no such key")
+        return self
 
 
 class _Tensor(_SolModel):
@@ -79,6 +89,8 @@ class _Workload(_SolModel):
 class SolWorkload(NamedTuple):
     """One workload, with its tolerance and the inputs that a function makes, if it has such."""
 
+    document: Document
+    """The line that it was read from."""
     workload: Workload
     tolerance: Tolerance | None
     made: MadeInputs | None
@@ -116,12 +128,34 @@ def read_problem(folder: Path) -> SolProblem:
     """
     document = read_json(folder / DEFINITION_FILE)
     raw = document.parse(_Definition)
-    lines = [(line, line.parse(_Workload)) for line in read_jsonl(folder / WORKLOAD_FILE)]
-    sized = {workload.uuid: _sizes(raw, line, workload) for line, workload in lines}
+    lines = _lines(folder / WORKLOAD_FILE)
+    sizes = [_sizes(raw, line, workload) for line, workload in lines]
     definition = _definition(raw)
     function = raw.custom_inputs_entrypoint
-    workloads = tuple(_workload(definition, line, each, sized[each.uuid], function) for line, each in lines)
+    if function is not None and not may_define(definition.reference, function):
+        functions = ", ".join(functions_of(parse_module(definition.reference)))
+        expected = f"a function of the reference ({functions})"
+        raise document.error(("custom_inputs_entrypoint",), expected, repr(function))
+    workloads = tuple(
+        _workload(definition, line, workload, sized, function)
+        for (line, workload), sized in zip(lines, sizes, strict=True)
+    )
     return SolProblem(folder, definition, workloads)
+
+
+def _lines(path: Path) -> list[tuple[Document, _Workload]]:
+    found: list[tuple[Document, _Workload]] = []
+    seen: dict[str, int | None] = {}
+    for document in read_jsonl(path):
+        workload = document.parse(_Workload)
+        if workload.uuid in seen:
+            again = f"{workload.uuid!r} again after line {seen[workload.uuid]}"
+            raise document.error(("uuid",), "each uuid once", again)
+        seen[workload.uuid] = document.locate()[()]
+        found.append((document, workload))
+    if not found:
+        raise FileError(path, None, "", "at least one workload", "none")
+    return found
 
 
 def _used_axes(raw: _Definition) -> tuple[str, ...]:
@@ -132,7 +166,11 @@ def _used_axes(raw: _Definition) -> tuple[str, ...]:
 
 
 def _sizes(raw: _Definition, document: Document, workload: _Workload) -> dict[str, int]:
-    """Every axis of a workload, expressions evaluated. Raises FileError for an axis without a value."""
+    """Every axis of a workload, expressions evaluated. Raises FileError for one that it lacks or has wrong."""
+    for name in workload.axes:
+        if name not in raw.axes:
+            expected = f"an axis of the definition ({', '.join(raw.axes)})"
+            raise document.error(("axes", name), expected, repr(name))
     given: dict[str, int] = {}
     for name, axis in raw.axes.items():
         if axis.type == "var":
@@ -142,7 +180,10 @@ def _sizes(raw: _Definition, document: Document, workload: _Workload) -> dict[st
     sizes = _solved(raw, given)
     for name, axis in raw.axes.items():
         if name not in sizes:
-            raise DoesNotFitError(f"its axis {name} is {axis.expression!r}, which cannot be evaluated here")
+            raise DoesNotFitError(f"its axis {name} is {describe(axis.expression)}, which cannot be evaluated here")
+        if workload.axes.get(name, sizes[name]) != sizes[name]:
+            found = describe(workload.axes[name])
+            raise document.error(("axes", name), f"{sizes[name]}, as the definition has it", found)
     return sizes
 
 
@@ -191,26 +232,45 @@ def _definition(raw: _Definition) -> Definition:
 def _workload(
     definition: Definition, document: Document, raw: _Workload, sizes: Mapping[str, int], function: str | None
 ) -> SolWorkload:
-    tolerance = raw.tolerance
     custom = tuple(name for name, source in raw.inputs.items() if source.get("type") == CUSTOM)
+    _check_inputs(definition, document, raw, custom, function)
+    for name, size in sizes.items():
+        if size < 1:
+            raise document.error(("axes", name), "a size of at least 1", str(size))
     fields: dict[str, object] = {
         "uuid": raw.uuid,
         "axes": {name: sizes[name] for name in definition.var_axes},
         # What a function makes has no word in the public schema.
         "inputs": {name: {"type": "random"} if name in custom else source for name, source in raw.inputs.items()},
     }
-    if custom and function is None:
-        raise document.error(("inputs", custom[0], "type"), "custom_inputs_entrypoint in the definition", "none")
-    for name, size in sizes.items():
-        if size < 1:
-            raise document.error(("axes", name), "a size of at least 1", str(size))
-    scalars = {name: source["value"] for name, source in raw.inputs.items() if source.get("type") == "scalar"}
+    workload: Workload = _fitting(Workload, fields)
+    check_fit(document, definition, workload, ())
+    scalars = {name: source.value for name, source in workload.inputs.items() if isinstance(source, ScalarInput)}
     made: dict[str, object] = {"function": function, "inputs": custom, "arguments": {**sizes, **scalars}}
+    tolerance: dict[str, object] | None = None
+    if raw.tolerance is not None:
+        tolerance = {"atol": raw.tolerance.max_atol, "rtol": raw.tolerance.max_rtol}
     return SolWorkload(
-        _fitting(Workload, fields),
-        None if tolerance is None else Tolerance(atol=tolerance.max_atol, rtol=tolerance.max_rtol),
+        document,
+        workload,
+        _fitting(Tolerance, tolerance) if tolerance else None,
         _fitting(MadeInputs, made) if custom else None,
     )
+
+
+def _check_inputs(
+    definition: Definition, document: Document, raw: _Workload, custom: tuple[str, ...], function: str | None
+) -> None:
+    """What is lost or unreadable once the inputs are those of our schema."""
+    for name, source in raw.inputs.items():
+        if source.get("type") == "scalar" and "value" not in source:
+            raise document.error(("inputs", name, "value"), "this required key", "no such key")
+    for name in custom:
+        if function is None:
+            raise document.error(("inputs", name, "type"), "custom_inputs_entrypoint in the definition", "none")
+        if name in definition.inputs and definition.inputs[name].shape is None:
+            expected = "scalar or random, as for an input without a shape"
+            raise document.error(("inputs", name, "type"), expected, repr(CUSTOM))
 
 
 def _fitting(model: type[Any], fields: dict[str, object]) -> Any:  # noqa: ANN401 - of the model that was asked for

@@ -97,10 +97,9 @@ def _lengths(count: int, total: int, uuid: str, layout: Layout, *, least: int) -
         shares[0] += total - sum(shares)
         return tuple(shares)
     most = max(1, total // (2 * count))
-    lengths = [max(least, min(length, most)) for length in islice(cycle(_SMALL), count)]
-    long = count // 2
-    lengths[long] = total - (sum(lengths) - lengths[long])
-    return tuple(lengths)
+    short = [max(least, min(length, most)) for length in islice(cycle(_SMALL), count - 1)]
+    # Between the short ones and in nobody's place, so that each of them occurs where there are enough sequences.
+    return (*short[: count // 2], total - sum(short), *short[count // 2 :])
 
 
 def _extra_keys(queries: tuple[int, ...], extra: int, layout: Layout) -> tuple[int, ...]:

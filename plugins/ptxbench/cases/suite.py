@@ -13,17 +13,19 @@ from ptxbench.cases.arch import Arch, available_archs, load_arch
 from ptxbench.cases.case import Baseline, Case, InputRecipe, Op, Positive, Tolerance
 from ptxbench.cases.defaults import default_fields
 from ptxbench.cases.formula import FormulaError, evaluate
+from ptxbench.cases.integers import resolved
 from ptxbench.cases.names import expect_known
 from ptxbench.cases.structure import formula_values
 from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.errors import InputError
 from ptxbench.records import Record
 from ptxbench.trace.base import FileName, Loc, Text
-from ptxbench.trace.collection import load_definition, load_workloads
+from ptxbench.trace.collection import WorkloadLine, load_definition, read_workloads
 from ptxbench.trace.definition import Definition
 from ptxbench.trace.document import Document
-from ptxbench.trace.faults import did_you_mean
-from ptxbench.trace.workload import Workload, bind
+from ptxbench.trace.faults import FileError, did_you_mean
+from ptxbench.trace.fitting import WORKLOAD, check_fit
+from ptxbench.trace.workload import SafetensorsInput, Workload
 
 ALL = "all"
 """Name of the suite that is made of every suite; no file may have it."""
@@ -176,6 +178,16 @@ def select_cases(suite: Suite, archs: Sequence[str] = (), globs: Sequence[str] =
     return tuple(case for case in chosen if not globs or any(fnmatchcase(case.name, glob) for glob in globs))
 
 
+def _definition_files(root: Path) -> dict[str, Path]:
+    """Files of definitions by their names. Raises FileError for a name that two folders have."""
+    found: dict[str, Path] = {}
+    for path in sorted((root / "cases" / "definitions").glob("*/*.json")):
+        first = found.setdefault(path.stem, path)
+        if first is not path:
+            raise FileError(path, None, "name", "each definition once", f"{path.stem!r} again after {first}")
+    return found
+
+
 class _Binder:
     """Joins the entries of one suite file with the files they name."""
 
@@ -183,7 +195,7 @@ class _Binder:
         self.root = root
         self.document = document
         self.file = suite
-        self.definitions = {path.stem: path for path in (root / "cases" / "definitions").glob("*/*.json")}
+        self.definitions = _definition_files(root)
         self.archs: dict[str, Arch] = {}
 
     def suite(self) -> Suite:
@@ -247,21 +259,21 @@ class _Binder:
     def _workload(self, entry: CaseEntry, definition: Definition, loc: Loc) -> Workload:
         loc = (*loc, "workload")
         path = self.root / "cases" / "workloads" / definition.op_type / f"{definition.name}.jsonl"
-        traces = load_workloads(path)
-        if traces and traces[0].definition != definition.name:
-            raise InputError(
-                f"{path}: expected workloads of {definition.name!r}, as the file's name says; found workloads of "
-                f"{traces[0].definition!r}. To do: move the file or correct its definition fields."
-            )
-        workloads = {trace.workload.uuid: trace.workload for trace in traces}
-        if entry.workload not in workloads:
-            raise self._unknown(loc, f"a uuid of {path.name}", entry.workload, tuple(workloads))
-        workload = workloads[entry.workload]
-        try:
-            bind(definition, workload)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        return workload
+        lines: dict[str, WorkloadLine] = {}
+        for document, trace in read_workloads(path):
+            if trace.definition != definition.name:
+                expected = f"{definition.name!r}, as the file's name says"
+                raise document.error(("definition",), expected, repr(trace.definition))
+            check_fit(document, definition, trace.workload)
+            lines[trace.workload.uuid] = WorkloadLine(document, trace)
+        if entry.workload not in lines:
+            raise self._unknown(loc, f"a uuid of {path.name}", entry.workload, tuple(lines))
+        document, trace = lines[entry.workload]
+        for name, source in trace.workload.inputs.items():
+            if isinstance(source, SafetensorsInput):
+                place, advice = (*WORKLOAD, "inputs", name, "type"), "run such a workload with --trace-set."
+                raise document.error(place, "random or scalar: a suite has no files", "'safetensors'", advice)
+        return resolved(definition, trace.workload)
 
     def _arch(self, name: str, loc: Loc) -> Arch:
         if name not in self.archs:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -16,20 +15,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ptxbench.cases.arch import Arch, available_archs, load_arch
-from ptxbench.cases.bindings import Bindings, MadeInputs, read_bindings
+from ptxbench.cases.bindings import Bindings, CollectionBinding, MadeInputs, read_bindings
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import CollectionCase
 from ptxbench.cases.defaults import default_fields
 from ptxbench.cases.formula import FormulaError, evaluate
+from ptxbench.cases.integers import is_index, resolved
 from ptxbench.cases.structure import formula_values
 from ptxbench.cases.suite import Suite, available_suites, load_suite
 from ptxbench.errors import InputError
+from ptxbench.trace.base import Loc
 from ptxbench.trace.collection import WorkloadLine
 from ptxbench.trace.definition import AxisConst, Definition, DType
 from ptxbench.trace.faults import did_you_mean
 from ptxbench.trace.fitting import check_blobs
+from ptxbench.trace.python_source import functions_of, may_define, parse_module
 from ptxbench.trace.trace_set import TraceSet, read_trace_set, refuse_shared_names
-from ptxbench.trace.workload import RandomInput, SafetensorsInput, ScalarInput, Workload
+from ptxbench.trace.workload import SafetensorsInput, Workload
 
 SUITE_PREFIX = "trace-set"
 """Suites of collections are called so, with the names of their folders."""
@@ -73,13 +75,33 @@ def load_collections(root: Path, folders: Sequence[Path], globs: Sequence[str] =
     for trace_set in sets:
         binder = _Binder(trace_set, suite, archs, known)
         table += binder.cases(globs)
-        left_out += binder.left_out
+        left_out += [*binder.left_out, *(f"{path} is left out: it holds no workload" for path in trace_set.empty)]
     if not table:
         raise InputError(f"expected a case that can be run, found none: {'; '.join(left_out)}")
     title = f"Collection {', '.join(folder.name for folder in folders)}"
     return Collections(
         Suite(name=suite, title=title, archs=tuple(arch.name for arch in archs), table=tuple(table)), tuple(left_out)
     )
+
+
+def missing_bindings(root: Path, folder: Path, cases: Sequence[CollectionCase]) -> list[CollectionBinding]:
+    """What a collection in ``folder`` must say besides its files for its cases to be judged as ``cases`` are.
+
+    Raises InputError as ``load_collections``.
+    """
+    if not cases:
+        return []
+    loaded = {(case.definition.name, case.workload.uuid): case for case in load_collections(root, [folder]).suite.table}
+    found: list[CollectionBinding] = []
+    for case in cases:
+        plain = loaded[case.definition.name, case.workload.uuid]
+        fields = {"tolerance": "tolerance", **FORMULAS, "shrunk_axes": "shrunk_axes", "made": "made"}
+        own = {
+            field: getattr(case, name) for field, name in fields.items() if getattr(case, name) != getattr(plain, name)
+        }
+        if own:
+            found.append(CollectionBinding(definition=case.definition.name, workload=case.workload.uuid, **own))
+    return found
 
 
 def suite_name(folders: Sequence[Path]) -> str:
@@ -154,33 +176,6 @@ def why_not(definition: Definition) -> str:
     return ""
 
 
-def resolved(definition: Definition, workload: Workload) -> Workload:
-    """The workload with each random scalar replaced by a value, which follows from the uuid and the input's name.
-
-    The public schema lets a scalar be random; one that changed from run to run would be another workload each time.
-    """
-    inputs: dict[str, Any] = {}
-    for name, source in workload.inputs.items():
-        tensor = definition.inputs[name]
-        if tensor.shape is None and isinstance(source, RandomInput):
-            source = ScalarInput(type="scalar", value=_scalar(f"{workload.uuid} {name}", tensor.dtype))
-        inputs[name] = source
-    return workload.model_copy(update={"inputs": inputs})
-
-
-def integer_range(dtype: str) -> tuple[int, int]:
-    """Smallest and largest value of a random integer or boolean, the ranges from which FlashInfer-Bench draws too."""
-    return {DType.INT8: (-128, 127), DType.BOOL: (0, 1)}.get(DType(dtype), (-1024, 1023))
-
-
-def _scalar(seed: str, dtype: DType) -> bool | int | float:
-    source = random.Random(seed)
-    if dtype.value.startswith("float") or dtype is DType.BFLOAT16:
-        return source.gauss(0.0, 1.0)
-    value = source.randint(*integer_range(dtype))
-    return bool(value) if dtype is DType.BOOL else value
-
-
 class _Binder:
     """Makes the cases of one collection."""
 
@@ -228,45 +223,77 @@ class _Binder:
         }
         return [CollectionCase(**{**fields, "arch": arch}) for arch in self._archs]
 
-    def _check_made(self, definition: Definition, made: object) -> None:
+    def _check_made(self, definition: Definition, workload: Workload, made: MadeInputs) -> None:
+        def refuse(loc: Loc, expected: str, found: str) -> InputError:
+            return self._bindings.error(definition.name, workload.uuid, ("made", *loc), expected, found)
+
         tensors = [name for name, tensor in definition.inputs.items() if tensor.shape is not None]
-        if isinstance(made, MadeInputs) and not set(made.inputs) <= set(tensors):
-            fault = ValueError(f"expected names of tensors ({', '.join(tensors)}), found {', '.join(made.inputs)}")
-            raise self._bindings.error(definition.name, "made.inputs", fault)
+        for index, name in enumerate(made.inputs):
+            if name not in tensors:
+                raise refuse(("inputs", index), f"names of tensors ({', '.join(tensors)})", name)
+        if not may_define(definition.reference, made.function):
+            functions = ", ".join(functions_of(parse_module(definition.reference)))
+            raise refuse(("function",), f"a function of the reference ({functions})", repr(made.function))
 
     def _fields(self, definition: Definition, workload: Workload) -> dict[str, Any]:
         """What the case is judged by: from the collection's own file, from a suite, else the defaults."""
+        fallbacks = default_fields(definition)
         known = self._known.get(definition.name)
         if known is not None and same_operation(known.definition, definition):
             fields = {name: getattr(known, name) for name in Case.model_fields}
         else:
-            fields = default_fields(definition)
+            fields = dict(fallbacks)
         own = self._bindings.of(definition.name, workload.uuid)
-        if "made" in own or any(isinstance(source, SafetensorsInput) for source in workload.inputs.values()):
+        made = own.get("made")
+        if isinstance(made, MadeInputs):
+            self._check_made(definition, workload, made)
+        if made or any(isinstance(source, SafetensorsInput) for source in workload.inputs.values()):
             # What is read from files, or made by a function, is not made by a recipe, and has one size.
             fields |= {"input_recipe": "normal", "shrunk_axes": {}}
-        self._check_made(definition, own.get("made"))
+            if any(tensor.shape is not None and is_index(tensor.dtype) for tensor in definition.inputs.values()):
+                # A suite's formulas count what its own recipe's indices read. Others may name a page many times.
+                fields |= {formula: fallbacks[formula] for formula in FORMULAS.values()}
         fields |= {FORMULAS.get(name, name): value for name, value in own.items()}
+        fields["shrunk_axes"] = self._shrunk_axes(definition, workload, fields["shrunk_axes"], own)
+        return fields | self._amounts(definition, workload, fields, own)
+
+    def _shrunk_axes(
+        self, definition: Definition, workload: Workload, wanted: Mapping[str, int], own: Mapping[str, object]
+    ) -> dict[str, int]:
+        """Those of the small sizes that the workload has room for. A file's own must all be."""
         axes = definition.axis_values(workload.axes)
         # A suite's small sizes are for axes that its definition leaves open.
         largest = {name: axes[name] for name in definition.var_axes}
-        shrunk = {name: size for name, size in fields["shrunk_axes"].items() if size <= largest.get(name, 0)}
-        if "shrunk_axes" in own and shrunk != own["shrunk_axes"]:
-            fault = ValueError(f"expected var axes and sizes of at most {largest}, found {own['shrunk_axes']}")
-            raise self._bindings.error(definition.name, "shrunk_axes", fault)
-        fields["shrunk_axes"] = shrunk
-        fallbacks = default_fields(definition)
+        for name, size in wanted.items():
+            if "shrunk_axes" in own and size > largest.get(name, 0):
+                listed = ", ".join(f"{axis} up to {most}" for axis, most in largest.items())
+                loc = ("shrunk_axes", name)
+                raise self._bindings.error(
+                    definition.name, workload.uuid, loc, f"var axes and their sizes ({listed})", f"{name}: {size}"
+                )
+        return {name: size for name, size in wanted.items() if size <= largest.get(name, 0)}
+
+    def _amounts(
+        self, definition: Definition, workload: Workload, fields: Mapping[str, Any], own: Mapping[str, object]
+    ) -> dict[str, Any]:
+        """FLOPs and bytes, with their formulas."""
+        axes, fallbacks = definition.axis_values(workload.axes), default_fields(definition)
+        found: dict[str, Any] = {}
         for amount, formula in FORMULAS.items():
+            found[formula] = fields[formula]
             try:
                 values = formula_values(fields["input_recipe"], axes, workload.uuid)
-                fields[amount] = evaluate(fields[formula], values)
+                found[amount] = evaluate(fields[formula], values)
             except (InputError, KeyError) as error:
                 if amount in own:
-                    raise self._bindings.error(definition.name, amount, error) from None
+                    said = ("axes of a workload with sequences", str(error))
+                    if isinstance(error, FormulaError):
+                        said = (error.expected, error.found)
+                    raise self._bindings.error(definition.name, workload.uuid, (amount,), *said) from None
                 # A suite's formula may be about more than axes, which this workload has not.
-                fields[formula] = fallbacks[formula]
-                fields[amount] = _evaluated(definition, fields[formula], axes)
-        return fields
+                found[formula] = fallbacks[formula]
+                found[amount] = _evaluated(definition, found[formula], axes)
+        return found
 
 
 FORMULAS = {"flops": "flops_formula", "bytes": "bytes_formula"}

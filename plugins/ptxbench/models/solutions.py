@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptxbench.models.base import End, Model, PastTurn, Proposal, no_further_turn
+from ptxbench.models.includes import Inlining
 from ptxbench.records import Candidate
 from ptxbench.trace.solution import Binding, Solution, SourceLanguage
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 NAME = "solutions"
 SYMBOL = "run"
 """The kernel ABI: one export of this name (PROTOCOL 6)."""
-
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 
 Solutions = Callable[[], Mapping[str, Sequence[Solution]]]
 """Reads the solutions of a collection, by definition."""
@@ -33,7 +31,7 @@ class _Usable(NamedTuple):
 def one_source(solution: Solution) -> str:
     """The solution as one source: its entry file, with its own files put in where it includes them.
 
-    A file is put in once. Raises ValueError, which says why, for a solution that cannot be built here.
+    Raises ValueError, which says why, for a solution that cannot be built here.
     """
     spec = solution.spec
     if spec.language is not SourceLanguage.CUDA:
@@ -46,26 +44,13 @@ def one_source(solution: Solution) -> str:
         raise ValueError(f"it exports {spec.entry_symbol!r}, not {SYMBOL!r}")
     if not spec.entry_file.endswith(".cu"):
         raise ValueError(f"its entry is in {spec.entry_file}, which is no .cu file")
-    sources = {str(PurePosixPath(source.path)): source.content for source in solution.sources}
-    used: set[str] = set()
-    text = _with_includes(str(PurePosixPath(spec.entry_file)), sources, used)
-    unused = sorted(path for path in sources.keys() - used if path.endswith((".cu", ".cpp", ".cc", ".cxx")))
+    sources = {posixpath.normpath(source.path): source.content for source in solution.sources}
+    inlining = Inlining(sources)
+    text = inlining.text(posixpath.normpath(spec.entry_file))
+    unused = sorted(path for path in sources.keys() - inlining.used if path.endswith((".cu", ".cpp", ".cc", ".cxx")))
     if unused:
         raise ValueError(f"{unused[0]} is a unit of its own")
     return text
-
-
-def _with_includes(path: str, sources: Mapping[str, str], used: set[str]) -> str:
-    used.add(path)
-
-    def put_in(match: re.Match[str]) -> str:
-        beside = str(PurePosixPath(path).parent / match[1])
-        found = next((name for name in (beside, str(PurePosixPath(match[1]))) if name in sources), None)
-        if found is None:
-            return match[0]
-        return "" if found in used else _with_includes(found, sources, used)
-
-    return _INCLUDE.sub(put_in, sources[path])
 
 
 class SolutionsModel:

@@ -70,13 +70,14 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("ptxbench", "PTXBench")
     _add_selection(group)
+    _add_extent(group)
     _add_running(group)
     _add_conversing(group)
     _add_gates(group)
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
-    """Which turns there are."""
+    """Whose kernels, for which cases."""
     group.addoption(
         "--model",
         dest="ptx_models",
@@ -97,6 +98,10 @@ def _add_selection(group: pytest.OptionGroup) -> None:
         "names; repeatable",
     )
     group.addoption("--case", dest="ptx_case", metavar="GLOB", help="only cases whose name matches the pattern")
+
+
+def _add_extent(group: pytest.OptionGroup) -> None:
+    """How many turns there are of each case."""
     group.addoption(
         "--turns",
         dest="ptx_turns",

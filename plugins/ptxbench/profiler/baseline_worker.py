@@ -72,11 +72,38 @@ def _published(publish: Callable[[], None]) -> dict[str, Any]:
 
 
 def _bind(job: dict[str, Any], tensors: dict[str, Any]) -> Bound:
+    if job["call"] == REFERENCE_CALL:
+        return bind_reference(job, tensors)
     return bind(job["call"], tensors, causal=job["causal"], scalars=job["scalars"])
 
 
+def _serve(channel: Connection, arenas: Arenas, recorder: Recorder) -> None:
+    """Jobs until the channel closes or ``quit``."""
+    while True:
+        job = json.loads(channel.recv_bytes())
+        if job.get("op") == "quit":
+            return
+        if job.get("op") == "forget":
+            arenas.forget(job["handle"])
+            continue
+        try:
+            bound = _bind(job, arenas.tensors(job))
+        except Exception as error:
+            channel.send_bytes(failure(error))
+            continue
+        channel.send_bytes(OK)
+        operations: dict[str, Callable[[], dict[str, Any]]] = {
+            "collect": recorder.collect,
+            "plan": partial(_planned, bound.plan),
+            "publish": partial(_published, bound.publish),
+        }
+        if not serve_calls(channel, bound.call, recorder, operations=operations):
+            return
+        gc.collect()
+
+
 def main() -> None:
-    """Serve jobs until the channel closes or ``quit``."""
+    """Serve jobs over the inherited channel."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     options = parser.parse_args()
@@ -91,32 +118,9 @@ def main() -> None:
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     recorder = Recorder(Cupti())
-    arenas = Arenas()
     gc.disable()  # as in a sandbox
     announce(channel, "ready")
-    while True:
-        job = json.loads(channel.recv_bytes())
-        if job.get("op") == "quit":
-            return
-        if job.get("op") == "forget":
-            arenas.forget(job["handle"])
-            continue
-        try:
-            tensors = arenas.tensors(job)
-            is_reference = job["call"] == REFERENCE_CALL
-            bound = bind_reference(job, tensors) if is_reference else _bind(job, tensors)
-        except Exception as error:
-            channel.send_bytes(failure(error))
-            continue
-        channel.send_bytes(OK)
-        operations: dict[str, Callable[[], dict[str, Any]]] = {
-            "collect": recorder.collect,
-            "plan": partial(_planned, bound.plan),
-            "publish": partial(_published, bound.publish),
-        }
-        if not serve_calls(channel, bound.call, recorder, operations=operations):
-            return
-        gc.collect()
+    _serve(channel, Arenas(), recorder)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptxbench.cases.collection_case import CollectionCase
-from ptxbench.cases.trace_sets import integer_range
+from ptxbench.cases.integers import integer_range
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.device_code import supported
+from ptxbench.profiler.reference import compile_reference
 from ptxbench.trace.safetensors_file import BlobError, digest, read_data
 from ptxbench.trace.workload import SafetensorsInput
 
@@ -71,13 +71,7 @@ class _Maker:
         self._case = case
         self._device = device
         self._arguments = dict(case.made.arguments)
-        function = case.made.function
-        namespace: dict[str, Any] = {}
-        try:
-            exec(compile(case.definition.reference, f"<reference of {case.name}>", "exec"), namespace)
-            self._function: Callable[..., Any] = namespace[function]
-        except Exception as error:
-            raise self._failed(f"{function} does not load", error) from error
+        self._function = compile_reference(case, case.made.function)
 
     def __call__(self) -> dict[str, torch.Tensor]:
         """New inputs. Raises InfrastructureError("reference_failed") for such as the definition does not want."""

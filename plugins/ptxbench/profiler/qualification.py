@@ -164,20 +164,26 @@ class Baselines:
         draw = state.checked[-1]
         return exact_errors(state.case, state.arena.tensors, state.arena.tensors, draw.references)
 
-    def _family_errors(self, state: WorkloadState) -> dict[str, dict[str, float]]:
-        """The library's errors in every family beyond the official one; none where it failed."""
+    def _family_errors(self, state: WorkloadState) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+        """The library's errors in every family beyond the official one, and those of the worst blocks.
+
+        None where it failed.
+        """
         found: dict[str, dict[str, float]] = {}
+        worst: dict[str, dict[str, float]] = {}
         for draw in state.families:
             try:
                 self._run(state, draw)
             except WorkerError:
                 # What this says is that the family is no measure of a candidate. The next call binds a new worker.
                 self._replace()
-                found[draw.draw.family] = {}
+                found[draw.draw.family] = worst[draw.draw.family] = {}
                 continue
             outputs = state.compare(draw, CORRECTNESS_CALL).outputs
             found[draw.draw.family] = {out.name: math.inf if out.not_finite else out.relative_rms for out in outputs}
-        return found
+            blocks = {out.name: out.worst_block_rms for out in outputs}
+            worst[draw.draw.family] = {name: error for name, error in blocks.items() if error is not None}
+        return found, worst
 
     def measure(self, state: WorkloadState, overhead_ns: int) -> BaselineMeasurement:
         """Qualify the library against the reference and time it with the candidate's trials and iterations."""
@@ -186,6 +192,7 @@ class Baselines:
         exact = self._exact(state)
         detail = self._detail
         timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
+        families, families_worst = self._family_errors(state)
         beyond = [wall - span for timing in timings for wall, span in zip(timing.wall_ns, timing.span_ns, strict=True)]
         return BaselineMeasurement(
             library=case.baseline.library,
@@ -198,7 +205,8 @@ class Baselines:
             relative_rms={} if is_reference(case) else {out.name: out.relative_rms for out in check.outputs},
             detail=detail,
             exact=exact,
-            families=self._family_errors(state),
+            families=families,
+            families_worst=families_worst,
         )
 
     def drift(self, state: WorkloadState) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ def bind_reference(job: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) 
 
     Raises InfrastructureError("reference_failed") where it does not load.
     """
-    from ptxbench.profiler.state import compile_reference
+    from ptxbench.profiler.reference import compile_reference
 
     case = read_case(job["case"])
     run = compile_reference(case)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ptxbench.cases.defaults import tolerance_of
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import Arena
+from ptxbench.profiler.blocks import Blocks, blocks_of, worst_error
 from ptxbench.profiler.comparison import changed_bits, describe, measure
 from ptxbench.profiler.families import families_of
 from ptxbench.profiler.inputs import Draw, InputSource, specs_of
+from ptxbench.profiler.reference import compile_reference
 from ptxbench.records import OFFICIAL_FAMILY, BaselineMeasurement, CheckedCall, tolerated_mismatches
 from ptxbench.trace.workload import ScalarInput
 
@@ -42,6 +46,8 @@ class CheckedDraw(NamedTuple):
     references: dict[str, torch.Tensor]
     scales: Mapping[str, float] = MappingProxyType({})
     """By what an output's absolute tolerance is multiplied, where it is: beyond the official family."""
+    blocks: Mapping[str, Blocks] = MappingProxyType({})
+    """How every output is cut where the errors of its blocks are asked for: beyond the official family."""
 
 
 class WorkloadState:
@@ -122,28 +128,33 @@ class WorkloadState:
         import torch
 
         bounds = {name: bounds_of(self.case, draw, name, share) for name in draw.references}
-        arena = self.arena.tensors
-        measured = [measure(arena[name], reference, **bounds[name]) for name, reference in draw.references.items()]
+        arena, references = self.arena.tensors, draw.references
+        measured = [measure(arena[name], reference, **bounds[name]) for name, reference in references.items()]
+        worst = [worst_error(arena[name], references[name], blocks) for name, blocks in draw.blocks.items()]
         changes = self._inputs.changed(draw.draw)
         changes += [changed_bits(arena[name], tensor) for name, tensor in draw.derived.items()]
         # One wait for everything: each would cost a switch between the host and the device.
         answers = torch.stack([*changes, self.arena.guards_changed()]).double()
-        *numbers, guards_changed = torch.cat([*measured, answers]).tolist()
+        numbers = iter(torch.cat([*measured, *worst, answers]).tolist())
+        found = {name: list(islice(numbers, 6)) for name in references}
+        worst_blocks = dict(zip(draw.blocks, islice(numbers, len(worst)), strict=True))
+        *inputs_changed, guards_changed = numbers
         outputs = tuple(
             describe(
                 name,
                 arena[name],
                 reference,
-                numbers[6 * index : 6 * index + 6],
+                found[name],
                 tolerated=tolerated_mismatches(iteration, reference.numel()),
+                worst_block=worst_blocks.get(name),
                 **bounds[name],
             )
-            for index, (name, reference) in enumerate(draw.references.items())
+            for name, reference in references.items()
         )
         return CheckedCall(
             iteration=iteration,
             outputs=outputs,
-            inputs_intact=not any(numbers[6 * len(outputs) :]),
+            inputs_intact=not any(inputs_changed),
             guards_intact=not guards_changed,
         )
 
@@ -161,8 +172,12 @@ def checked_draw(
 ) -> CheckedDraw:
     """A draw with its reference outputs. Raises InfrastructureError("reference_failed")."""
     references = reference_outputs(case, run, inputs)
-    scales = {} if draw.family == OFFICIAL_FAMILY else {name: _scale(tensor) for name, tensor in references.items()}
-    return CheckedDraw(draw, {name: inputs[name] for name in derived}, references, scales)
+    kept = CheckedDraw(draw, {name: inputs[name] for name in derived}, references)
+    if draw.family == OFFICIAL_FAMILY:
+        return kept
+    device = next(iter(references.values())).device.type
+    scales = {name: _scale(tensor) for name, tensor in references.items()}
+    return kept._replace(scales=scales, blocks=blocks_of(case, draw.family, device))
 
 
 def _scale(reference: torch.Tensor) -> float:
@@ -174,22 +189,8 @@ def _scale(reference: torch.Tensor) -> float:
 
 def bounds_of(case: Case, draw: CheckedDraw, name: str, share: float) -> dict[str, float]:
     """Tolerance of one output of a checked call."""
-    scale = draw.scales.get(name, 1.0)
-    return {"atol": case.tolerance.atol * share * scale, "rtol": case.tolerance.rtol * share}
-
-
-def compile_reference(case: Case) -> Callable[..., Any]:
-    """The definition's reference function. Raises InfrastructureError("reference_failed")."""
-    namespace: dict[str, Any] = {}
-    try:
-        exec(compile(case.definition.reference, f"<reference of {case.name}>", "exec"), namespace)
-        run: Callable[..., Any] = namespace["run"]
-    except Exception as error:
-        raise InfrastructureError(
-            "reference_failed",
-            f"the reference of definition {case.name} does not load: {type(error).__name__}: {error}",
-        ) from error
-    return run
+    scale, tolerance = draw.scales.get(name, 1.0), tolerance_of(case, name)
+    return {"atol": tolerance.atol * share * scale, "rtol": tolerance.rtol * share}
 
 
 def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from ptxbench.records.base import Real, Record, Sha256
+from ptxbench.records.mismatch import MismatchPattern
 
 
 class DeviceIdentity(Record):
@@ -28,68 +29,6 @@ class DeviceIdentity(Record):
     """Theoretical: bus width x memory clock x 2."""
     driver: str
     cuda_runtime: str
-
-
-class ResiduePattern(Record):
-    """Mismatches lie only at positions whose remainder by ``modulus`` is in one of ``ranges`` (end exclusive)."""
-
-    modulus: int
-    ranges: tuple[tuple[int, int], ...]
-
-
-class AxisPattern(Record):
-    """Mismatches of one output by their position on one axis."""
-
-    size: int
-    touched: int
-    """Positions with a mismatch."""
-    whole: int
-    """Positions with nothing but mismatches."""
-    nan: int
-    """Positions with nothing but NaN that the reference does not have."""
-    first: int
-    last: int
-    """Of the touched positions."""
-    residues: ResiduePattern | None = None
-    slices: tuple[float, ...] = ()
-    """Share of elements that mismatch in each eighth of a long axis."""
-
-
-class TilePattern(Record):
-    """Mismatches by tiles of ``rows`` x ``columns`` over the last two axes; tiles at the edges may be smaller."""
-
-    rows: int
-    columns: int
-    tiles: int
-    touched: int
-    whole: int
-    """Tiles with nothing but mismatches."""
-    nan: int
-    """Tiles with nothing but NaN."""
-    first: tuple[int, int]
-    """Row and column, in tiles, of the first touched tile in row-major order."""
-
-
-class MismatchPattern(Record):
-    """Where the mismatches of one output lie, and what they have in common. No value of any element.
-
-    Rows and columns are the last two axes of the output; the axes before them count matrices.
-    """
-
-    axes: tuple[AxisPattern, ...]
-    tiles: tuple[TilePattern, ...] = ()
-    zeros: int
-    """Mismatches where the output is exactly zero."""
-    infinite: int
-    """Mismatches where the output is infinite."""
-    slope: Real | None = None
-    """Least-squares slope of output over reference, over mismatches that are finite in both."""
-    correlation: Real | None = None
-    """Of the same pairs."""
-    column_major: Real | None = None
-    """Correlation with the reference of the first wrong matrix when it is read in column-major order."""
-    above_diagonal: float | None = None
-    """Share of the mismatches right of the diagonal; square matrices only."""
 
 
 class OutputComparison(Record):
@@ -112,6 +51,9 @@ class OutputComparison(Record):
     max_rel_error: Real
     rms_error: Real
     rms_reference: Real
+    worst_block_rms: Real | None = None
+    """The largest scale-relative error among the output's blocks (docs/metrics.md). None in official calls, which have
+    none measured, and in evidence older than this field."""
     first_mismatches: tuple[tuple[int, ...], ...] = ()
     """Up to 8 indices in row-major order."""
     where: MismatchPattern | None = None
@@ -278,6 +220,8 @@ class BaselineMeasurement(Record):
     families: dict[str, dict[str, Real]] = Field(default_factory=dict)
     """Family -> output -> the library's scale-relative error there. Infinite for an output with values that are not
     finite where the reference's are; no outputs for a family in which the library failed."""
+    families_worst: dict[str, dict[str, Real]] = Field(default_factory=dict)
+    """The same of ``OutputComparison.worst_block_rms``. Empty in evidence older than this field."""
 
     @property
     def drifted(self) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import posixpath
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from ptxbench.cases.bindings import BINDINGS_FILE
-from ptxbench.cases.sol_execbench import DoesNotFitError, SolProblem, problem_folders, read_problem
+from ptxbench.cases.bindings import CollectionBinding, save_bindings
+from ptxbench.cases.sol_execbench import DoesNotFitError, SolProblem, SolWorkload, problem_folders, read_problem
 from ptxbench.errors import InputError
+from ptxbench.report.new_folder import expect_new, new_folder
 from ptxbench.trace.collection import save_definition, save_workloads
+from ptxbench.trace.fitting import check_blob
 from ptxbench.trace.trace import Trace
 from ptxbench.trace.workload import SafetensorsInput
 
@@ -28,10 +30,27 @@ def convert_problems(source: Path, into: Path) -> Converted:
     """Write the problems in ``source`` to a new collection, ``into``; what has no place there is in ``ptxbench.yaml``.
 
     Raises InputError for a folder without problems, a file that breaks the format, a file that a workload names and
-    that is not there, two problems of one name, and a target that cannot be written or holds something already.
+    that is not there or not what it wants, two problems of one name or two files of one path, and a target that cannot
+    be written or holds something already. Nothing is written then.
     """
-    if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise InputError(f"--into {into}: expected a new or empty folder, found something in its place; choose another")
+    expect_new(into)
+    problems, left_out = _read(source)
+    if not problems:
+        return Converted(0, 0, tuple(left_out))
+    blobs, bindings = _blobs(problems, source), _bindings(problems)
+    with new_folder(into) as draft:
+        for problem in problems.values():
+            _write(problem, draft)
+        for path, blob in blobs.items():
+            target = draft / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(blob, target)
+        save_bindings(bindings, draft)
+    return Converted(len(problems), sum(len(problem.workloads) for problem in problems.values()), tuple(left_out))
+
+
+def _read(source: Path) -> tuple[dict[str, SolProblem], list[str]]:
+    """The problems by name, and what is left out."""
     problems: dict[str, SolProblem] = {}
     left_out: list[str] = []
     for folder in problem_folders(source):
@@ -46,50 +65,52 @@ def convert_problems(source: Path, into: Path) -> Converted:
                 f"{folder}: expected another name than {problem.definition.name!r}, found it again after "
                 f"{first.folder}; convert them to different folders"
             )
-    try:
-        for problem in problems.values():
-            _write(problem, source, into)
-        _write_bindings(problems, into)
-    except OSError as error:
-        raise InputError(
-            f"--into {into}: expected a folder that can be written, found: {error.strerror or error}; choose another"
-        ) from error
-    return Converted(len(problems), sum(len(problem.workloads) for problem in problems.values()), tuple(left_out))
+    return problems, left_out
 
 
-def _write(problem: SolProblem, source: Path, into: Path) -> None:
+def _write(problem: SolProblem, draft: Path) -> None:
     definition = problem.definition
-    save_definition(definition, into / "definitions" / definition.op_type / f"{definition.name}.json")
+    save_definition(definition, draft / "definitions" / definition.op_type / f"{definition.name}.json")
     lines = [Trace(definition=definition.name, workload=found.workload) for found in problem.workloads]
-    save_workloads(lines, into / "workloads" / definition.op_type / f"{definition.name}.jsonl")
-    for found in problem.workloads:
-        for name, blob in found.workload.inputs.items():
-            if isinstance(blob, SafetensorsInput):
-                _copy(blob.path, f"{found.workload.uuid}: input {name}", problem.folder, source, into)
+    save_workloads(lines, draft / "workloads" / definition.op_type / f"{definition.name}.jsonl")
 
 
-def _copy(path: str, place: str, folder: Path, source: Path, into: Path) -> None:
-    """Copy a blob from where the problem may mean it: beside itself, or in a folder above."""
-    for start in (folder, *folder.parents):
-        if (start / path).is_file():
-            target = into / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(start / path, target)
-            return
+def _blobs(problems: dict[str, SolProblem], source: Path) -> dict[str, Path]:
+    """Path in the collection -> the file, of every safetensors input."""
+    found: dict[str, Path] = {}
+    for problem in problems.values():
+        for workload in problem.workloads:
+            for name, blob in workload.workload.inputs.items():
+                if isinstance(blob, SafetensorsInput):
+                    file = _blob(problem, workload, name, blob, source)
+                    first = found.setdefault(posixpath.normpath(blob.path), file)
+                    if first.resolve() != file.resolve():
+                        expected = "a path that no other problem has another file at"
+                        raise workload.document.error(("inputs", name, "path"), expected, f"{file} after {first}")
+    return found
+
+
+def _blob(problem: SolProblem, workload: SolWorkload, name: str, blob: SafetensorsInput, source: Path) -> Path:
+    """The file where the problem may mean it: beside the problem, or in a folder above."""
+    at = ("inputs", name)
+    for start in (problem.folder, *problem.folder.parents):
+        if (start / blob.path).exists():
+            definition, axes = problem.definition, workload.workload.axes
+            wanted = (definition.inputs[name].dtype, definition.input_shapes(axes)[name])
+            check_blob(workload.document, source, start / blob.path, blob, wanted, at)
+            return start / blob.path
         if start == source:
             break
-    raise InputError(f"{folder}: workload {place}: expected the file {path} in it or above it, found none; restore it")
+    advice = "restore the file, or correct the workload."
+    expected = f"a file in {problem.folder} or above it"
+    raise workload.document.error((*at, "path"), expected, f"none of the name {blob.path}", advice)
 
 
-def _write_bindings(problems: dict[str, SolProblem], into: Path) -> None:
-    """What the public files have no place for. JSON is YAML."""
-    bindings: list[str] = []
-    for name, problem in problems.items():
-        for workload, tolerance, made in problem.workloads:
-            own = {"tolerance": tolerance, "made": made}
-            given = {key: value.model_dump(mode="json") for key, value in own.items() if value is not None}
-            if given:
-                bindings.append(json.dumps({"definition": name, "workload": workload.uuid, **given}))
-    if bindings:
-        lines = ["schema_version: 1", "bindings:", *(f"  - {binding}" for binding in bindings)]
-        (into / BINDINGS_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _bindings(problems: dict[str, SolProblem]) -> list[CollectionBinding]:
+    """What the public files have no place for."""
+    return [
+        CollectionBinding(definition=name, workload=found.workload.uuid, tolerance=found.tolerance, made=found.made)
+        for name, problem in problems.items()
+        for found in problem.workloads
+        if found.tolerance or found.made
+    ]

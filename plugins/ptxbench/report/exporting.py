@@ -15,10 +15,12 @@ from ptxbench.agent.files import write_record
 from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.run_file import RUN_FILE
 from ptxbench.agent.turn_files import DamagedTurn, to_json
+from ptxbench.cases.bindings import save_bindings
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import CollectionCase
-from ptxbench.errors import InputError
+from ptxbench.cases.trace_sets import missing_bindings
 from ptxbench.records import Candidate, TurnRecord
+from ptxbench.report.new_folder import new_folder
 from ptxbench.report.public_results import solution_of, trace_of
 from ptxbench.trace.collection import save_definition, save_solution, save_traces, save_workloads
 from ptxbench.trace.trace import Trace
@@ -44,18 +46,16 @@ def export_run(root: Path, run: str, into: Path, trace_sets: tuple[Path, ...] = 
     """Write a run to a new collection in ``into``, judged by today's rules.
 
     Raises InputError for a run that does not exist, a turn whose case is in no suite of the checkout ``root`` and no
-    collection of ``trace_sets``, and a folder that cannot be written or holds something already.
+    collection of ``trace_sets``, and a folder that cannot be written or holds something already. Nothing is written
+    then.
     """
     path = Path(run)
     store = RunStore.read(path if path.is_dir() else resolve_run(root, run))
-    if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise InputError(f"--into {into}: expected a new or empty folder, found something in its place; choose another")
-    try:
-        return _Export(store, RunCases(root, trace_sets), into).write()
-    except OSError as error:
-        raise InputError(
-            f"--into {into}: expected a folder that can be written, found: {error.strerror or error}; choose another"
-        ) from error
+    with new_folder(into) as draft:
+        export = _Export(store, RunCases(root, trace_sets), draft)
+        export.write()
+        save_bindings(missing_bindings(root, draft, export.cases), draft)
+        return export.exported()
 
 
 class _Export:
@@ -63,15 +63,17 @@ class _Export:
 
     def __init__(self, store: RunStore, cases: RunCases, into: Path) -> None:
         self._store = store
-        self._cases = cases
+        self._known = cases
         self._into = into
         self._copy = RunStore(into / RUNS / store.name, store.identity)
         self._workloads: dict[tuple[str, str], dict[str, Workload]] = {}
         self._traces: dict[tuple[str, str, str], list[Trace]] = {}
         self._solutions = 0
         self._left_out: list[str] = []
+        self.cases: list[CollectionCase] = []
+        """Of collections, one for each workload."""
 
-    def write(self) -> Exported:
+    def write(self) -> None:
         """Turn by turn, then what they share."""
         identity = self._store.identity.model_copy(update={"models": {}})
         write_record(self._copy.folder / RUN_FILE, to_json(identity))
@@ -90,6 +92,9 @@ class _Export:
             save_workloads(lines, self._into / "workloads" / op_type / f"{definition}.jsonl")
         for (author, op_type, definition), traces in self._traces.items():
             save_traces(traces, self._into / "traces" / author / op_type / f"{definition}.jsonl")
+
+    def exported(self) -> Exported:
+        """What was written."""
         return Exported(
             definitions=len(self._workloads),
             workloads=sum(map(len, self._workloads.values())),
@@ -99,7 +104,7 @@ class _Export:
         )
 
     def _turn(self, record: TurnRecord, candidate: Candidate | None) -> None:
-        case = self._cases.find(tuple(self._store.identity.suites), record)
+        case = self._known.find(tuple(self._store.identity.suites), record)
         if record.build is not None:
             record = record.model_copy(update={"verdict": judge(case, record.build, record.evidence)})
         record = record.model_copy(update={"exchange": None, "follows": None})
@@ -126,8 +131,11 @@ class _Export:
         if workload.uuid in known:
             return
         known[workload.uuid] = workload
+        if not isinstance(case, CollectionCase):
+            return
+        self.cases.append(case)
         for source in workload.inputs.values():
-            if isinstance(source, SafetensorsInput) and isinstance(case, CollectionCase):
+            if isinstance(source, SafetensorsInput):
                 target = self._into / source.path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(Path(case.collection_root) / source.path, target)

@@ -2,45 +2,55 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ptxbench.trace.definition import Definition
+from ptxbench.trace.definition import MAX_SIZE, Definition, DType
 from ptxbench.trace.document import Document
-from ptxbench.trace.faults import FileError, did_you_mean
+from ptxbench.trace.faults import FileError, describe, did_you_mean
+from ptxbench.trace.links import is_below
 from ptxbench.trace.safetensors_file import CODES, BlobError, digest, expect_size, read_header
+from ptxbench.trace.scalars import expected_of
 from ptxbench.trace.workload import SafetensorsInput, ScalarInput, Workload
 
-AXES, INPUTS = ("workload", "axes"), ("workload", "inputs")
-"""Where they are in a line of a workload file."""
+Place = tuple[str, ...]
+"""Keys from the root of a document."""
+
+WORKLOAD: Place = ("workload",)
+"""Where a workload is in a line of a workload file."""
 
 
-def check_fit(document: Document, definition: Definition, workload: Workload) -> None:
+def check_fit(document: Document, definition: Definition, workload: Workload, at: Place = WORKLOAD) -> None:
     """Check axes and inputs against the definition; no file but the document is looked at.
 
     Raises:
-        FileError: an axis is missing, unknown, below 1 or not the definition's constant; an input is missing or
-            unknown, or a tensor is given as a scalar.
+        FileError: an axis is missing, unknown, no size or not the definition's constant; an input is missing or
+            unknown, a tensor is given as a scalar or the reverse, or a scalar is no value of its element type.
     """
-    _check_axes(document, definition, workload.axes)
-    _check_names(document, INPUTS, "an input", tuple(definition.inputs), tuple(workload.inputs))
+    _check_axes(document, definition, workload.axes, (*at, "axes"))
+    inputs = (*at, "inputs")
+    _check_names(document, inputs, "an input", tuple(definition.inputs), tuple(workload.inputs))
     for name, tensor in definition.inputs.items():
-        source = workload.inputs[name]
+        source, loc = workload.inputs[name], (*inputs, name, "type")
         if tensor.shape is not None and isinstance(source, ScalarInput):
-            raise document.error((*INPUTS, name, "type"), "random or safetensors, as for any tensor", "'scalar'")
+            raise document.error(loc, "random or safetensors, as for any tensor", "'scalar'")
         if tensor.shape is None and isinstance(source, SafetensorsInput):
-            raise document.error((*INPUTS, name, "type"), "scalar, as for an input without a shape", "'safetensors'")
+            raise document.error(loc, "scalar, as for an input without a shape", "'safetensors'")
+        if isinstance(source, ScalarInput) and (expected := expected_of(tensor.dtype, source.value)):
+            raise document.error((*inputs, name, "value"), expected, describe(source.value))
 
 
-def _check_axes(document: Document, definition: Definition, axes: Mapping[str, int]) -> None:
+def _check_axes(document: Document, definition: Definition, axes: Mapping[str, int], at: Place) -> None:
     constants = definition.const_axes
     named = tuple(name for name in axes if name not in constants)
-    _check_names(document, AXES, "a var axis", definition.var_axes, named)
+    _check_names(document, at, "a var axis", definition.var_axes, named)
     for name, value in axes.items():
         if constants.get(name, value) != value:
-            raise document.error((*AXES, name), f"{constants[name]}, the definition's constant", str(value))
-        if value < 1:
-            raise document.error((*AXES, name), "a size of at least 1", str(value))
+            raise document.error((*at, name), f"{constants[name]}, the definition's constant", describe(value))
+        if not 1 <= value <= MAX_SIZE:
+            bound = "at least 1" if value < 1 else f"at most {MAX_SIZE}"
+            raise document.error((*at, name), f"a size of {bound}", describe(value))
 
 
 def _check_names(
@@ -59,30 +69,35 @@ def check_blobs(document: Document, root: Path, definition: Definition, workload
     """Check that each safetensors input is there, as the definition wants it. Returns input -> digest of its file.
 
     Raises:
-        FileError: a file is missing or is none, or its tensor is missing or has another shape or element type.
+        FileError: a file is missing, is none or lies elsewhere, or its tensor is missing or has another shape or
+            element type.
     """
     shapes = definition.input_shapes(workload.axes)
-    found: dict[str, str] = {}
-    for name, source in workload.inputs.items():
-        if isinstance(source, SafetensorsInput):
-            found[name] = _blob(document, root, definition, name, source, shapes[name])
-    return found
+    return {
+        name: check_blob(document, root, root / source.path, source, (definition.inputs[name].dtype, shapes[name]), at)
+        for name, source in workload.inputs.items()
+        if isinstance(source, SafetensorsInput)
+        for at in [(*WORKLOAD, "inputs", name)]
+    }
 
 
-def _blob(
+def check_blob(
     document: Document,
     root: Path,
-    definition: Definition,
-    name: str,
+    path: Path,
     source: SafetensorsInput,
-    shape: tuple[int, ...] | None,
+    wanted: tuple[DType, tuple[int, ...] | None],
+    at: Place,
 ) -> str:
-    path, dtype = root / source.path, definition.inputs[name].dtype
-    loc, key_loc = (*INPUTS, name, "path"), (*INPUTS, name, "tensor_key")
+    """Check one: the file ``path``, below ``root``, of the input at ``at``. Returns its digest, raises as above."""
+    (dtype, shape), loc, key_loc = wanted, (*at, "path"), (*at, "tensor_key")
 
-    def refuse(loc: tuple[str, ...], expected: str, found: str) -> FileError:
+    def refuse(loc: Place, expected: str, found: str) -> FileError:
         return document.error(loc, expected, f"{found} ({path})", "restore the file, or correct the workload.")
 
+    if not is_below(root, path):
+        found = f"a link to {os.path.realpath(path)}"
+        raise document.error(loc, f"a file in {root}", found, "put the file itself there (`cp -rL`).")
     try:
         header = read_header(path)
         if source.tensor_key not in header:

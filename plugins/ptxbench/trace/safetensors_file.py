@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import stat
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,6 +60,10 @@ class TensorEntry(NamedTuple):
 
 def read_header(path: Path) -> dict[str, TensorEntry]:
     """The tensors of a file by name. Raises BlobError where it is none, OSError where it cannot be read."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        # Opening a pipe waits for somebody who writes into it.
+        raise BlobError("a regular file", "a pipe, socket or device")
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(0)

@@ -13,6 +13,7 @@ from ptxbench.trace.definition import Definition
 from ptxbench.trace.document import Document, read_json
 from ptxbench.trace.faults import did_you_mean
 from ptxbench.trace.fitting import check_fit
+from ptxbench.trace.links import files_below
 from ptxbench.trace.solution import Solution
 
 SOL_FILES = ("definition.json", "workload.jsonl")
@@ -41,6 +42,8 @@ class TraceSet(NamedTuple):
     """By name, in the order of their files."""
     workloads: dict[str, tuple[WorkloadLine, ...]]
     """By definition, in the order of their files and lines; each fits its definition. No blob was looked at."""
+    empty: tuple[Path, ...]
+    """Files that should hold workloads and hold none."""
 
 
 def read_trace_set(root: Path) -> TraceSet:
@@ -52,14 +55,14 @@ def read_trace_set(root: Path) -> TraceSet:
     """
     _expect_layout(root)
     definitions: dict[str, DefinitionFile] = {}
-    for path in sorted((root / "definitions").rglob("*.json")):
+    for path in files_below(root, "definitions", "*.json"):
         document = read_json(path)
         definition = document.parse(Definition)
         if definition.name in definitions:
             first = definitions[definition.name].document.path
             raise document.error(("name",), "each definition once", f"{definition.name!r} again after {first}")
         definitions[definition.name] = DefinitionFile(document, definition)
-    return TraceSet(root, definitions, _workloads(root, definitions))
+    return TraceSet(root, definitions, *_workloads(root, definitions))
 
 
 def _expect_layout(root: Path) -> None:
@@ -79,11 +82,18 @@ def _expect_layout(root: Path) -> None:
     )
 
 
-def _workloads(root: Path, definitions: dict[str, DefinitionFile]) -> dict[str, tuple[WorkloadLine, ...]]:
+def _workloads(
+    root: Path, definitions: dict[str, DefinitionFile]
+) -> tuple[dict[str, tuple[WorkloadLine, ...]], tuple[Path, ...]]:
+    """The workloads by definition, and the files without any."""
     found: dict[str, tuple[WorkloadLine, ...]] = {}
     seen: dict[tuple[str, str], Path] = {}
-    for path in sorted((root / "workloads").rglob("*.jsonl")):
-        for line in read_workloads(path):
+    empty: list[Path] = []
+    for path in files_below(root, "workloads", "*.jsonl"):
+        lines = read_workloads(path)
+        if not lines:
+            empty.append(path)
+        for line in lines:
             name, workload = line.trace.definition, line.trace.workload
             if name not in definitions:
                 hint = did_you_mean(name, tuple(definitions))
@@ -96,7 +106,7 @@ def _workloads(root: Path, definitions: dict[str, DefinitionFile]) -> dict[str, 
                 )
             check_fit(line.document, definitions[name].definition, workload)
             found[name] = (*found.get(name, ()), line)
-    return found
+    return found, tuple(empty)
 
 
 def read_solutions(root: Path, definition: str | None = None) -> tuple[SolutionFile, ...]:
@@ -107,7 +117,7 @@ def read_solutions(root: Path, definition: str | None = None) -> tuple[SolutionF
     """
     seen: dict[str, Path] = {}
     found: list[SolutionFile] = []
-    for path in sorted((root / "solutions").rglob("*.json")):
+    for path in files_below(root, "solutions", "*.json"):
         document = read_json(path)
         solution = document.parse(Solution)
         if solution.name in seen:

@@ -20,6 +20,10 @@ FLOORS = {"bfloat16": 2.0**-9, "float16": 2.0**-12, "float32": 2.0**-16}
 last place where rounding the output costs that much anyway, and of fp32 outputs what sums of thousands of products and
 the approximate exponential cost. An FP8 product costs ten times as much as BF16's floor, a BF16 sum a hundred times as
 much as FP32's."""
+BLOCK_FLOOR = 4.0
+"""``FLOORS`` for the worst of an output's blocks, as a multiple: the worst of thousands of small blocks is noisier than
+the whole. Emulated kernels that round in different places differ in it by up to a factor of 2.1 where a library is as
+exact as 1.7e-3 (attention of large scores); one FP8 head has 2.5e-2."""
 FAMILY_CEILING = 0.01
 """A family in which the library's own error is larger says nothing: four times as much would let wrong results pass."""
 
@@ -27,6 +31,11 @@ FAMILY_CEILING = 0.01
 def bound(own: float, dtype: str) -> float:
     """The largest scale-relative error of an output beside a library whose own is ``own``."""
     return max(PRECISION_BOUND * own, FLOORS.get(dtype, 0.0))
+
+
+def block_bound(own: float, dtype: str) -> float:
+    """The same of the worst block of an output beside a library whose own worst is ``own``."""
+    return max(PRECISION_BOUND * own, BLOCK_FLOOR * FLOORS.get(dtype, 0.0))
 
 
 def low_precision(output: OutputComparison, library: dict[str, float]) -> bool:
@@ -56,19 +65,26 @@ def qualified(library: dict[str, float] | None) -> bool:
     return bool(library) and all(math.isfinite(own) and own <= FAMILY_CEILING for own in (library or {}).values())
 
 
-def family_passes(call: CheckedCall, library: dict[str, float]) -> bool:
-    """Whether a call on a family of inputs is right, by the library's own errors there.
+def family_passes(call: CheckedCall, library: dict[str, float], worst: dict[str, float] | None = None) -> bool:
+    """Whether a call on a family of inputs is right, by the library's own errors there and those of its worst blocks.
 
-    No value may be NaN or infinite where the reference is not, every output must be as precise as the gate asks, and
-    inputs and guards must be as they were.
+    No value may be NaN or infinite where the reference is not, every output must be as precise as the gate asks, as a
+    whole and in its worst block, and inputs and guards must be as they were. Where either side's blocks were not
+    measured, they say nothing.
     """
     precise = all(
         output.not_finite == 0
         and output.name in library
         and output.relative_rms <= bound(library[output.name], output.dtype)
+        and _blocks_pass(output, worst or {})
         for output in call.outputs
     )
     return precise and bool(call.outputs) and call.inputs_intact and call.guards_intact
+
+
+def _blocks_pass(output: OutputComparison, worst: dict[str, float]) -> bool:
+    found, own = output.worst_block_rms, worst.get(output.name)
+    return found is None or own is None or found <= block_bound(own, output.dtype)
 
 
 def family_flags(evidence: Evidence) -> tuple[Flag, ...]:
@@ -82,5 +98,6 @@ def _family_flag(check: FamilyCheck, evidence: Evidence) -> Flag | None:
     library = baseline.families.get(check.family) if baseline is not None else None
     if library is None or not qualified(library):
         return Flag.FAMILY_UNQUALIFIED
-    passed = check.call is not None and family_passes(check.call, library)
+    worst = baseline.families_worst.get(check.family) if baseline is not None else None
+    passed = check.call is not None and family_passes(check.call, library, worst)
     return None if passed else Flag.FAMILY_MISMATCH

@@ -44,6 +44,14 @@ def test_the_workload_comes_before_the_definition(tmp_path: Path) -> None:
     assert drawn.shrunk().axes["batch_size"] == 16  # type: ignore[attr-defined]
 
 
+def test_a_link_to_elsewhere_is_refused(tmp_path: Path) -> None:
+    collection = copy_small(tmp_path)
+    (tmp_path / "other.yaml").write_text(WHOLE)
+    (collection / BINDINGS_FILE).symlink_to(tmp_path / "other.yaml")
+    with pytest.raises(InputError, match=rf"{BINDINGS_FILE}: expected a file in .*; found a link to"):
+        load_collections(ROOT, [collection])
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -51,14 +59,21 @@ def test_the_workload_comes_before_the_definition(tmp_path: Path) -> None:
         (f"- definition: {RMSNORM}\n    workload", "- definition: rmsnorm\n    workload", r"bindings\[0\].definition"),
         (UUID, "d9a08d1f", r"`bindings\[0\].workload`: expected a workload's uuid of the collection"),
         ("atol: 0.5", "atol: -1", r"`bindings\[0\].tolerance.atol`"),
-        ("4*batch_size", "4*batch", "`flops` of rmsnorm_h2048: formula .*axis names"),
-        ("{batch_size: 16}", "{batch_size: 34}", "`shrunk_axes` of rmsnorm_h2048: expected var axes"),
-        ("{batch_size: 16}", "{hidden_size: 16}", "`shrunk_axes` of rmsnorm_h2048: expected var axes"),
+        ("atol: 0.5", "atol: 1e300", r"`bindings\[0\].tolerance.atol`: expected a number less than or equal to 1"),
+        ("4*batch_size", "4*batch", r":8: `bindings\[1\].flops`: expected axis names .*; found 'batch'"),
+        ("{batch_size: 16}", "{batch_size: 34}", r":10: `bindings\[1\].shrunk_axes.batch_size`: expected var axes"),
+        ("{batch_size: 16}", "{hidden_size: 16}", r":10: `bindings\[1\].shrunk_axes.hidden_size`: expected var axes"),
         (
             "    flops:",
             "    made: {function: f, inputs: [eps], arguments: {}}\n    flops:",
-            r"`made.inputs` of rmsnorm_h2048: expected names of tensors \(hidden_states, weight\), found eps",
+            r":8: `bindings\[1\].made.inputs\[0\]`: expected names of tensors \(hidden_states, weight\); found eps",
         ),
+        (
+            "tolerance: {atol: 0.5, rtol: 0}",
+            "made: {function: f, inputs: [weight], arguments: {}}",
+            r":5: `bindings\[0\].made.function`: expected a function of the reference \(run\); found 'f'",
+        ),
+        ("schema_version: 1", f"schema_version: {'1' * 5000}", ":1: .*an integer of too many digits to read"),
         ("    flops:", "    flop:", r"`bindings\[1\].flop`: expected one of the keys"),
     ],
 )

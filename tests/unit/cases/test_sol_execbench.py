@@ -10,7 +10,7 @@ import pytest
 
 from ptxbench.cases.sol_execbench import DoesNotFitError, problem_folders, read_problem
 from ptxbench.errors import InputError
-from ptxbench.trace import FileError, RandomInput, SafetensorsInput, bind
+from ptxbench.trace import FileError, RandomInput, SafetensorsInput
 from tests.unit.trace.samples import change, write_json, write_jsonl
 
 
@@ -61,8 +61,6 @@ def test_expressions_become_axes_of_the_workload(tmp_path: Path) -> None:
         {"tokens": 15, "pairs": 30},
     ]
     assert found.definition.op_type == "sol_execbench"
-    for each in found.workloads:
-        bind(found.definition, each.workload)
 
 
 def test_tolerances_are_the_workloads_own(tmp_path: Path) -> None:
@@ -109,6 +107,7 @@ def test_an_axis_that_only_an_output_has_does_not_fit(tmp_path: Path) -> None:
 
 def test_inputs_that_a_function_makes(tmp_path: Path) -> None:
     data = change(definition(), "custom_inputs_entrypoint", to="get_inputs")
+    data["reference"] += "\ndef get_inputs(sizes, device):\n    return {}"
     line = change(workload(), "inputs", "y", to={"type": "custom"})
     (found,) = read_problem(problem(tmp_path, data, line)).workloads
     assert found.made is not None
@@ -130,12 +129,40 @@ def test_inputs_that_a_function_makes(tmp_path: Path) -> None:
         (definition(), workload(axes={"batch": 2, "seq": 0}), "axes.seq"),
         (definition(), workload(tolerance={"max_atol": -1.0}), "tolerance.max_atol"),
         (definition(), {"uuid": "u"}, "axes"),
+        (change(definition(), "axes", "hidden", to={"type": "const"}), workload(), "axes.hidden.value"),
+        (change(definition(), "axes", "pairs", to={"type": "expr"}), workload(), "axes.pairs.expression"),
+        (change(definition(), "custom_inputs_entrypoint", to="make"), workload(), "custom_inputs_entrypoint"),
+        (definition(), change(workload(), "axes", "other", to=1), "axes.other"),
+        (definition(), change(workload(), "axes", "hidden", to=65), "axes.hidden"),
+        (definition(), workload(axes={"batch": 2**20, "seq": 2**20}), "axes.tokens"),
+        (definition(), change(workload(), "inputs", "eps", to={"type": "scalar"}), "inputs.eps.value"),
+        (definition(), change(workload(), "inputs", "eps", "value", to=1e300), "inputs.eps.value"),
+        (definition(), workload(inputs={"x": {"type": "random"}, "y": {"type": "random"}}), "inputs.eps"),
+        (definition(), change(workload(), "inputs", "z", to={"type": "random"}), "inputs.z"),
+        (
+            change(definition(), "custom_inputs_entrypoint", to="run"),
+            change(workload(), "inputs", "eps", to={"type": "custom"}),
+            "inputs.eps.type",
+        ),
     ],
 )
 def test_broken_files_name_file_and_field(tmp_path: Path, data: Any, line: Any, field: str) -> None:
     with pytest.raises(FileError) as caught:
         read_problem(problem(tmp_path, data, line))
     assert caught.value.field == field
+
+
+def test_a_uuid_twice_and_no_workload_at_all(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"workload.jsonl:2: `uuid`: expected each uuid once; .*again after line 1"):
+        read_problem(problem(tmp_path, None, workload(), workload(axes={"batch": 1, "seq": 1})))
+    (tmp_path / "workload.jsonl").write_text("\n")
+    with pytest.raises(FileError, match="expected at least one workload; found none"):
+        read_problem(tmp_path)
+
+
+def test_a_tolerance_that_lets_everything_pass_does_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(DoesNotFitError, match="`atol`: expected a number less than or equal to 1; found 5"):
+        read_problem(problem(tmp_path, None, workload(tolerance={"max_atol": 5.0})))
 
 
 def test_problems_are_found_at_any_depth(tmp_path: Path) -> None:

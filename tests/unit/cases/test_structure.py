@@ -44,6 +44,7 @@ def test_adversarial_lengths():
     assert {0, 1, 2, 63, 64, 65, 127, 128, 129} < set(lengths)
     assert max(lengths) > 0.9 * sum(lengths)
     decode = of(DECODE, "adversarial").kv_lengths
+    assert {1, 2, 63, 64, 65, 127, 128, 129} < set(decode)
     assert (min(decode), max(decode) > 0.9 * sum(decode)) == (1, True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,10 @@ from ptxbench.agent import suite_identity
 from ptxbench.cases import load_suite
 from ptxbench.cases.collection_case import CollectionCase, read_case
 from ptxbench.cases.defaults import REFERENCE_BASELINE, default_fields, op_of
+from ptxbench.cases.integers import integer_range, resolved
 from ptxbench.cases.trace_sets import (
     Collections,
-    integer_range,
     load_collections,
-    resolved,
     same_operation,
     suite_name,
     why_not,
@@ -104,6 +105,68 @@ def test_a_captured_input_keeps_its_size_and_is_made_by_no_recipe(tmp_path: Path
     case = load(collection).suite.case("mha_with_lse_d128", "h100")
     assert (case.input_recipe, case.shrunk_axes) == ("normal", {})
     assert case.shrunk() is case
+
+
+PAGED = "gqa_paged_decode_h24_kv8_d128_ps1"
+
+
+def paged_collection(tmp_path: Path, **sources: dict[str, str]) -> Path:
+    """One workload of the paged decode: 64 sequences that all read the same 1,024 of 2,000 pages."""
+    for kind, suffix in (("definitions", "json"), ("workloads", "jsonl")):
+        folder = tmp_path / "paged" / kind
+        folder.mkdir(parents=True)
+        shutil.copyfile(ROOT / "cases" / kind / "gqa_paged" / f"{PAGED}.{suffix}", folder / f"{PAGED}.{suffix}")
+    entries = {"kv_indptr": [65], "kv_indices": [65536]}
+    header: dict[str, object] = {}
+    begin = 0
+    for name, shape in entries.items():
+        header[name] = {"dtype": "I32", "shape": shape, "data_offsets": [begin, begin + 4 * shape[0]]}
+        begin += 4 * shape[0]
+    text = json.dumps(header).encode()
+    (tmp_path / "paged" / "b.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(begin))
+    axes = {"batch_size": 64, "len_indptr": 65, "num_kv_indices": 65536, "num_pages": 2000}
+    path = tmp_path / "paged" / "workloads" / f"{PAGED}.jsonl"
+    edit_line(path, lambda line: line["workload"].update(axes=axes))
+    edit_line(path, lambda line: line["workload"]["inputs"].update(sources))
+    return tmp_path / "paged"
+
+
+CAPTURED_PAGES = {
+    name: {"type": "safetensors", "path": "b.safetensors", "tensor_key": name} for name in ("kv_indptr", "kv_indices")
+}
+
+
+def test_captured_pages_are_not_counted_by_a_suites_formula(tmp_path: Path) -> None:
+    case = load(paged_collection(tmp_path, **CAPTURED_PAGES)).suite.table[0]
+    sizes = {
+        name: tensor.dtype.bits // 8
+        for name, tensor in (*case.definition.inputs.items(), *case.definition.outputs.items())
+    }
+    shapes = {**case.input_shapes(), **case.output_shapes()}
+    everything = sum(math.prod(shape) * sizes[name] for name, shape in shapes.items() if shape is not None)
+    # All the sequences may read the same pages: what must be moved is known of the outputs alone.
+    fallback = default_fields(case.definition)
+    assert (case.flops_formula, case.bytes_formula) == (fallback["flops_formula"], fallback["bytes_formula"])
+    assert case.bytes < everything
+
+
+def test_pages_of_the_suites_own_recipe_are(tmp_path: Path) -> None:
+    case = load(paged_collection(tmp_path)).suite.table[0]
+    (suite,) = (case for case in load_suite(ROOT, "generalization").cases("h100") if case.name == PAGED)
+    assert (case.flops_formula, case.bytes_formula) == (suite.flops_formula, suite.bytes_formula)
+
+
+def test_a_collections_own_formula_comes_first(tmp_path: Path) -> None:
+    folder = paged_collection(tmp_path, **CAPTURED_PAGES)
+    binding = f"schema_version: 1\nbindings:\n  - {{definition: {PAGED}, bytes: 7*num_pages}}\n"
+    (folder / "ptxbench.yaml").write_text(binding)
+    assert load(folder).suite.table[0].bytes == 14000
+
+
+def test_a_file_without_workloads_is_left_out(tmp_path: Path) -> None:
+    collection = copy_small(tmp_path)
+    (collection / RMSNORM_WORKLOADS).write_text("\n")
+    assert load(collection).left_out == (f"{collection / RMSNORM_WORKLOADS} is left out: it holds no workload",)
 
 
 def test_only_what_is_selected_needs_its_files(tmp_path: Path) -> None:

@@ -100,27 +100,13 @@ def test_what_cannot_be_built(change: Callable[[dict[str, Any]], object], reason
         one_source(solution(change))
 
 
-def test_own_files_are_put_in_once_and_others_left() -> None:
-    lines = [
-        '#include "a.cuh"',
-        '  # include "lib/b.cuh" // why',
-        '#include "a.cuh"',
-        "#include <c.h>",
-        '#include "d.h"',
-        "end",
+def test_its_own_files_are_put_in() -> None:
+    sources = [
+        {"path": "./src/kernel.cu", "content": '#include "../inc/a.cuh"\n#include <c.h>\nend\n'},
+        {"path": "inc//a.cuh", "content": "A"},
     ]
-    files = {
-        "src/kernel.cu": "\n".join(lines),
-        "src/a.cuh": '#include "../nothing"\n#include "lib/b.cuh"\nA\n',
-        "lib/b.cuh": '#include "b.cuh"\nB\n',
-        "README.md": "unused",
-    }
-    sources = [{"path": path, "content": content} for path, content in files.items()]
-    text = one_source(solution(lambda data: data.update(sources=sources)))
-    assert text.count("A\n") == text.count("B\n") == 1
-    assert text.index("B\n") < text.index("A\n") < text.index("end")
-    assert "#include <c.h>" in text
-    assert '#include "d.h"' in text
+    changes = {"sources": sources, "spec": samples.solution()["spec"] | {"entry_point": "src/./kernel.cu::run"}}
+    assert one_source(solution(lambda data: data.update(changes))) == "A\n\n#include <c.h>\nend\n"
 
 
 def test_it_is_opened_by_name() -> None:

@@ -12,7 +12,8 @@ from ptxbench.cases.trace_sets import load_collections
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.given_inputs import GivenInputs, given_names
 from ptxbench.profiler.inputs import InputSource
-from ptxbench.profiler.state import compile_reference, reference_outputs
+from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state import reference_outputs
 from tests.support.trace_sets import (
     RMSNORM,
     RMSNORM_DEFINITION,

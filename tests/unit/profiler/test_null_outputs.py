@@ -11,15 +11,20 @@ pytest.importorskip("torch")
 
 import torch
 
+from ptxbench.profiler.blocks import worst_error
 from ptxbench.profiler.comparison import describe, measure
 from ptxbench.profiler.state import bounds_of
 from ptxbench.records import CORRECTNESS_CALL, OFFICIAL_FAMILY, CheckedCall, OutputComparison
 from ptxbench.verdict.precision import FAMILY_CEILING, family_passes, qualified
 from tests.support.null_outputs import NULLS
+from tests.support.partial_nulls import parts, without
 from tests.support.small_cases import PAIRS, Staged
 from tests.support.small_cases import staged as stage
 
 staged = cache(stage)
+LIBRARY = {torch.bfloat16: 2.5e-3, torch.float32: 1e-7}
+LIBRARY_WORST = {torch.bfloat16: 4.5e-3, torch.float32: 4e-7}
+"""By the output's type; as emulated kernels have it."""
 
 
 @cache
@@ -33,7 +38,9 @@ def compared(subject: Staged, outputs: dict[str, torch.Tensor]) -> CheckedCall:
     for name, reference in subject.checked.references.items():
         bounds = bounds_of(subject.case, subject.checked, name, 1.0)
         numbers = measure(outputs[name], reference, **bounds).tolist()
-        found.append(describe(name, outputs[name], reference, numbers, **bounds))
+        blocks = subject.checked.blocks.get(name)
+        worst = float(worst_error(outputs[name], reference, blocks)) if blocks is not None else None
+        found.append(describe(name, outputs[name], reference, numbers, worst_block=worst, **bounds))
     return CheckedCall(iteration=CORRECTNESS_CALL, outputs=tuple(found), inputs_intact=True, guards_intact=True)
 
 
@@ -102,6 +109,23 @@ def test_even_the_worst_library_that_qualifies_lets_nothing_empty_pass(name, fam
             for output, reference in subject.checked.references.items()
         }
         assert not passes(subject, family, made, worst_library(subject)), null
+
+
+@pytest.mark.parametrize(("name", "family"), [pair for pair in PAIRS if pair[1] != OFFICIAL_FAMILY])
+def test_an_output_that_lacks_a_part_fails(name, family):
+    """Of each output alone: what a wrong merge, a wrong tail or a forgotten head leaves."""
+    subject = staged(name, family)
+    references = subject.checked.references
+    library, worst = (
+        {output: errors[tensor.dtype] for output, tensor in references.items()} for errors in (LIBRARY, LIBRARY_WORST)
+    )
+    assert family_passes(compared(subject, rounded(subject)), library, worst)
+    for output, reference in references.items():
+        found = parts(subject.case, family, output)
+        assert found
+        for part, index in found.items():
+            call = compared(subject, {**references, output: without(reference, index)})
+            assert not family_passes(call, library, worst), f"{part} of {output}"
 
 
 def test_a_family_with_a_library_beyond_the_ceiling_says_nothing():

@@ -162,7 +162,7 @@ def test_a_library_that_plans_is_planned_once_for_each_family(started: Started) 
     state: Any = StandInState(checks=[GOOD] * 6, draws=3, call=RAGGED)
     baselines.qualify(state)
     assert started.log(0) == ["job", "plan"]
-    assert set(baselines._family_errors(state)) == {"shifted", "structure"}
+    assert set(baselines._family_errors(state)[0]) == {"shifted", "structure"}
     assert started.log(0) == ["job", "plan", "plan", "plan"]
     baselines.close()
 
@@ -211,7 +211,7 @@ def test_a_family_in_which_the_library_fails_is_known_as_such(tmp_path: Path) ->
     started = Started(write_program(tmp_path, CONNECT + READY + dying))
     baselines = Baselines(started)
     state: Any = StandInState(call=RAGGED)
-    assert baselines._family_errors(state) == {"shifted": {}, "structure": {}}
+    assert baselines._family_errors(state) == ({"shifted": {}, "structure": {}},) * 2
     baselines.close()
 
 
@@ -219,6 +219,13 @@ def test_a_family_in_which_the_librarys_values_are_not_finite_measures_nothing(s
     baselines = Baselines(started)
     infinite = make_call(outputs=(make_comparison(nan=1, mismatched=1),))
     state: Any = StandInState(checks=[GOOD, infinite])
-    errors = baselines._family_errors(state)
+    errors, _ = baselines._family_errors(state)
     assert errors == {"shifted": {"C": pytest.approx(0.002)}, "structure": {"C": math.inf}}
+    baselines.close()
+
+
+def test_the_librarys_worst_blocks_are_known_where_they_were_measured(started: Started) -> None:
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[make_call(outputs=(make_comparison(worst_block_rms=0.004),)), GOOD])
+    assert baselines._family_errors(state)[1] == {"shifted": {"C": 0.004}, "structure": {}}
     baselines.close()

@@ -11,8 +11,9 @@ from ptxbench.cases.trace_sets import load_collections
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.baselines import library_version
 from ptxbench.profiler.inputs import InputSource
+from ptxbench.profiler.reference import compile_reference
 from ptxbench.profiler.reference_baseline import bind_reference, is_reference, reference_job
-from ptxbench.profiler.state import compile_reference, reference_outputs
+from ptxbench.profiler.state import reference_outputs
 from tests.support.trace_sets import ROOT, SMALL
 from tests.unit.factories import suite_case
 

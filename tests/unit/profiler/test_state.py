@@ -9,7 +9,9 @@ from ptxbench.cases import Case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import state
 from ptxbench.profiler.inputs import Draw
-from ptxbench.profiler.state import StateCache, bounds_of, checked_draw, compile_reference, reference_outputs
+from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state import StateCache, bounds_of, checked_draw, reference_outputs
+from ptxbench.trace.definition import DType
 from tests.unit.factories import GEMM, suite_case
 
 if TYPE_CHECKING:
@@ -222,3 +224,14 @@ def test_small_outputs_keep_the_official_tolerance() -> None:
     case = with_reference("def run(A, B):\n    return A[:, :1].expand(5, 7168).contiguous() * 0")
     draw = checked_draw(case, compile_reference(case), Draw((1, 2), "spiky"), gemm_inputs(), ())
     assert bounds_of(case, draw, "C", 1.0) == {"atol": 0.01, "rtol": 0.01}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "bool"])
+def test_integer_outputs_have_no_tolerance(dtype: str) -> None:
+    case = with_reference(f"import torch\n\ndef run(A, B):\n    return torch.ones(5, 7168, dtype=torch.{dtype})")
+    outputs = {
+        name: tensor.model_copy(update={"dtype": DType(dtype)}) for name, tensor in case.definition.outputs.items()
+    }
+    case = case.model_copy(update={"definition": case.definition.model_copy(update={"outputs": outputs})})
+    draw = checked_draw(case, compile_reference(case), Draw((1, 2)), gemm_inputs(), ())
+    assert bounds_of(case, draw, "C", 0.95) == {"atol": 0.0, "rtol": 0.0}

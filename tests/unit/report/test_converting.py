@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from ptxbench.cases.trace_sets import load_collections
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.profiler.inputs import InputSource
 from ptxbench.report.converting import convert_problems
+from ptxbench.trace import FileError
 from tests.support.trace_sets import ROOT
 from tests.unit.cases.test_sol_execbench import definition, problem, workload
 from tests.unit.trace.samples import change
@@ -78,7 +81,6 @@ def test_a_function_makes_inputs_anew_for_every_draw(source: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("def get_inputs", "def other", "get_inputs does not load: KeyError"),
         ('"pairs"]', '"seq"]', r"input y: ValueError: expected \(\(32,\), 'torch.float32'\), found \(\(8,\)"),
         ('"y":', '"z":', "its inputs cannot be made: KeyError: 'y'"),
     ],
@@ -97,10 +99,64 @@ def test_a_function_that_does_not_do_it(source: Path, tmp_path: Path, old: str, 
     assert caught.value.kind == "reference_failed"
 
 
-def test_a_blob_that_is_not_there(source: Path, tmp_path: Path) -> None:
-    (source / "blob" / "y.safetensors").unlink()
-    with pytest.raises(InputError, match=r"002_blob: workload u1: input y: expected the file blob/y.safetensors"):
+def absent(blob: Path) -> None:
+    blob.unlink()
+
+
+def another(blob: Path) -> None:
+    blob.write_text("no tensors")
+
+
+def elsewhere(blob: Path) -> None:
+    blob.rename(blob.parents[2] / "y")
+    blob.symlink_to(blob.parents[2] / "y")
+
+
+@pytest.mark.parametrize(
+    ("change_it", "message"),
+    [
+        (absent, r"expected a file in .*002_blob or above it; found none of the name blob/y.safetensors"),
+        (another, r"expected a safetensors file; found"),
+        (elsewhere, r"expected a file in .*; found a link to"),
+    ],
+)
+def test_a_blob_that_is_not_what_the_workload_wants(
+    source: Path, tmp_path: Path, change_it: Callable[[Path], None], message: str
+) -> None:
+    blob = source / "blob" / "y.safetensors"
+    kept = blob.read_bytes()
+    change_it(blob)
+    with pytest.raises(FileError, match=rf"002_blob/workload.jsonl:1: `inputs.y.path`: {message}"):
         convert_problems(source, tmp_path / "out")
+    # Nothing is left that would stand in the way of the next attempt.
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "y") == ["sol"]
+    blob.unlink(missing_ok=True)
+    blob.write_bytes(kept)
+    assert convert_problems(source, tmp_path / "out").definitions == 3
+
+
+def test_two_blobs_of_one_path(source: Path, tmp_path: Path) -> None:
+    folder = source / "L1" / "002_blob"
+    (folder / "blob").mkdir()
+    shutil.copyfile(source / "blob" / "y.safetensors", folder / "blob" / "y.safetensors")
+    blob = {"type": "safetensors", "path": "./blob/y.safetensors", "tensor_key": "y"}
+    other = change(definition(), "name", to="other")
+    problem(source / "L2" / "004", other, change(workload(), "inputs", "y", to=blob))
+    with pytest.raises(FileError, match=r"004/workload.jsonl:1: `inputs.y.path`: expected a path that no other"):
+        convert_problems(source, tmp_path / "out")
+
+
+def test_names_that_yaml_would_misread(source: Path, tmp_path: Path) -> None:
+    uuid = "a\u2028b\x85c\x7fd \U0001f600 'e' \"f\" # g: {"
+    problem(source / "L1" / "001_heads", None, workload(uuid=uuid, tolerance={"max_atol": 0.5}))
+    convert_problems(source, tmp_path / "out")
+    (case,) = load_collections(ROOT, [tmp_path / "out"], ["split_heads"]).suite.cases("h100")
+    assert (case.workload.uuid, case.tolerance.atol) == (uuid, 0.5)
+
+
+def test_where_nothing_fits_nothing_is_written(source: Path, tmp_path: Path) -> None:
+    assert convert_problems(source / "L2" / "003_double", tmp_path / "out").definitions == 0
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_problems_of_one_name(source: Path, tmp_path: Path) -> None:

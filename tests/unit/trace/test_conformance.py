@@ -169,59 +169,76 @@ def rejects(model: type[BaseModel], data: object) -> bool:
     return False
 
 
-def broken() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, model and document of everything that their validators check by code."""
-
-    def made(name: str, document: dict[str, Any], *steps: str | int, to: object) -> tuple[str, str, dict[str, Any]]:
-        kind = "Solution" if "spec" in document else "Definition" if "axes" in document else "Trace"
-        return name, kind, samples.change(document, *steps, to=to)
-
-    definition, solution, trace = samples.definition, samples.solution, samples.trace
-    yield made("reference is no Python", definition(), "reference", to="def run(:")
-    yield made("reference without run", definition(), "reference", to="def walk(): ...")
-    yield made("run is nested", definition(), "reference", to="def f():\n  def run(): ...")
-    yield made("output named as an input", definition(), "outputs", to={"X": {"shape": ["M"], "dtype": "int8"}})
-    yield made("constraint is no expression", definition(), "constraints", to=["M >"])
-    yield made("constraint is empty", definition(), "constraints", to=[""])
-    yield made("input of an unknown axis", definition(), "inputs", "X", "shape", to=["M", "E"])
-    yield made("output of an unknown axis", definition(), "outputs", "Y", "shape", to=["E"])
-    yield made("unknown element type", definition(), "inputs", "X", "dtype", to="bf16")
-    yield made("negative constant", definition(), "axes", "D", "value", to=-1)
-    yield made("unknown kind of axis", definition(), "axes", "D", "type", to="expr")
-    yield made("empty name", definition(), "name", to="")
-    yield made("empty tag", definition(), "tags", to=[""])
-    yield made("shape is no list", definition(), "inputs", "X", "shape", to="M")
-    yield made("absolute source", solution(), "sources", 0, "path", to="/kernel.cu")
-    yield made("source above its root", solution(), "sources", 0, "path", to="../kernel.cu")
-    yield made("source without text", solution(), "sources", 0, "content", to="")
-    yield made("no source", solution(), "sources", to=[])
-    yield made("a source twice", solution(), "sources", to=[samples.solution()["sources"][0]] * 2)
-    yield made("entry without a function", solution(), "spec", "entry_point", to="src/kernel.cu")
-    yield made("entry of three parts", solution(), "spec", "entry_point", to="src/kernel.cu::a::b")
-    yield made("entry in no source", solution(), "spec", "entry_point", to="main.cu::run")
-    yield made("unknown language", solution(), "spec", "language", to="rust")
-    yield made("unknown binding", solution(), "spec", "binding", to="ctypes")
-    yield made("no hardware", solution(), "spec", "target_hardware", to=[])
-    yield made("empty dependency", solution(), "spec", "dependencies", to=[""])
-    yield made("no author", solution(), "author", to="")
-    yield made("unknown status", trace(), "evaluation", "status", to="GREAT")
-    yield made("passed without errors", trace(), "evaluation", "correctness", to=None)
-    yield made("passed without times", trace(), "evaluation", "performance", to=None)
-    yield made("wrong with times", trace(), "evaluation", "status", to="INCORRECT_NUMERICAL")
-    yield made("crashed with errors", trace(), "evaluation", "status", to="RUNTIME_ERROR")
-    yield made("negative error", trace(), "evaluation", "correctness", "max_relative_error", to=-1.0)
-    yield made("negative latency", trace(), "evaluation", "performance", "latency_ms", to=-1.0)
-    yield made("no hardware name", trace(), "evaluation", "environment", "hardware", to="")
-    yield made("no time", trace(), "evaluation", "timestamp", to="")
-    yield made("negative axis", trace(), "workload", "axes", "M", to=-1)
-    yield made("no uuid", trace(), "workload", "uuid", to="")
-    yield made("unknown input", trace(), "workload", "inputs", "X", to={"type": "ones"})
-    yield made("scalar that is none", trace(), "workload", "inputs", "factor", "value", to="half")
-    yield made("blob without a key", trace(), "workload", "inputs", "X", to={"type": "safetensors", "path": "a"})
-    yield made("blob without a path", trace(), "workload", "inputs", "X", to={"type": "safetensors", "tensor_key": "a"})
+Example = tuple[str, str, dict[str, Any]]
+"""Name, model and document."""
 
 
-@pytest.mark.parametrize(("name", "kind", "document"), list(broken()), ids=[name for name, *_ in broken()])
+def made(name: str, document: dict[str, Any], *steps: str | int, to: object) -> Example:
+    """An example: a valid document with one value changed."""
+    kind = "Solution" if "spec" in document else "Definition" if "axes" in document else "Trace"
+    return name, kind, samples.change(document, *steps, to=to)
+
+
+def broken_definitions() -> Iterator[Example]:
+    yield made("reference is no Python", samples.definition(), "reference", to="def run(:")
+    yield made("reference without run", samples.definition(), "reference", to="def walk(): ...")
+    yield made("run is nested", samples.definition(), "reference", to="def f():\n  def run(): ...")
+    yield made("output named as an input", samples.definition(), "outputs", to={"X": {"shape": ["M"], "dtype": "int8"}})
+    yield made("constraint is no expression", samples.definition(), "constraints", to=["M >"])
+    yield made("constraint is empty", samples.definition(), "constraints", to=[""])
+    yield made("input of an unknown axis", samples.definition(), "inputs", "X", "shape", to=["M", "E"])
+    yield made("output of an unknown axis", samples.definition(), "outputs", "Y", "shape", to=["E"])
+    yield made("unknown element type", samples.definition(), "inputs", "X", "dtype", to="bf16")
+    yield made("negative constant", samples.definition(), "axes", "D", "value", to=-1)
+    yield made("unknown kind of axis", samples.definition(), "axes", "D", "type", to="expr")
+    yield made("empty name", samples.definition(), "name", to="")
+    yield made("empty tag", samples.definition(), "tags", to=[""])
+    yield made("shape is no list", samples.definition(), "inputs", "X", "shape", to="M")
+
+
+def broken_solutions() -> Iterator[Example]:
+    yield made("absolute source", samples.solution(), "sources", 0, "path", to="/kernel.cu")
+    yield made("source above its root", samples.solution(), "sources", 0, "path", to="../kernel.cu")
+    yield made("source without text", samples.solution(), "sources", 0, "content", to="")
+    yield made("no source", samples.solution(), "sources", to=[])
+    yield made("a source twice", samples.solution(), "sources", to=[samples.solution()["sources"][0]] * 2)
+    yield made("entry without a function", samples.solution(), "spec", "entry_point", to="src/kernel.cu")
+    yield made("entry of three parts", samples.solution(), "spec", "entry_point", to="src/kernel.cu::a::b")
+    yield made("entry in no source", samples.solution(), "spec", "entry_point", to="main.cu::run")
+    yield made("unknown language", samples.solution(), "spec", "language", to="rust")
+    yield made("unknown binding", samples.solution(), "spec", "binding", to="ctypes")
+    yield made("no hardware", samples.solution(), "spec", "target_hardware", to=[])
+    yield made("empty dependency", samples.solution(), "spec", "dependencies", to=[""])
+    yield made("no author", samples.solution(), "author", to="")
+
+
+def broken_traces() -> Iterator[Example]:
+    yield made("unknown status", samples.trace(), "evaluation", "status", to="GREAT")
+    yield made("passed without errors", samples.trace(), "evaluation", "correctness", to=None)
+    yield made("passed without times", samples.trace(), "evaluation", "performance", to=None)
+    yield made("wrong with times", samples.trace(), "evaluation", "status", to="INCORRECT_NUMERICAL")
+    yield made("crashed with errors", samples.trace(), "evaluation", "status", to="RUNTIME_ERROR")
+    yield made("negative error", samples.trace(), "evaluation", "correctness", "max_relative_error", to=-1.0)
+    yield made("negative latency", samples.trace(), "evaluation", "performance", "latency_ms", to=-1.0)
+    yield made("no hardware name", samples.trace(), "evaluation", "environment", "hardware", to="")
+    yield made("no time", samples.trace(), "evaluation", "timestamp", to="")
+    yield made("negative axis", samples.trace(), "workload", "axes", "M", to=-1)
+    yield made("no uuid", samples.trace(), "workload", "uuid", to="")
+    yield made("unknown input", samples.trace(), "workload", "inputs", "X", to={"type": "ones"})
+    yield made("scalar that is none", samples.trace(), "workload", "inputs", "factor", "value", to="half")
+    yield made(
+        "blob without a key", samples.trace(), "workload", "inputs", "X", to={"type": "safetensors", "path": "a"}
+    )
+    yield made(
+        "blob without a path", samples.trace(), "workload", "inputs", "X", to={"type": "safetensors", "tensor_key": "a"}
+    )
+
+
+BROKEN = [*broken_definitions(), *broken_solutions(), *broken_traces()]
+"""Everything that their validators check by code."""
+
+
+@pytest.mark.parametrize(("name", "kind", "document"), BROKEN, ids=[name for name, *_ in BROKEN])
 def test_what_they_reject_we_reject(name: str, kind: str, document: dict[str, Any]) -> None:
     assert rejects(theirs(kind), document), "the example is none"
     assert rejects(OURS[kind], document)

@@ -37,6 +37,10 @@ def test_a_workload_that_fits(tmp_path: Path) -> None:
     ("steps", "value", "field", "expected", "found"),
     [
         (("axes", "M"), 0, "workload.axes.M", "a size of at least 1", "0"),
+        (("axes", "M"), 2**31, "workload.axes.M", "a size of at most 2147483647", "2147483648"),
+        (("axes", "M"), 10**4000, "workload.axes.M", "a size of at most 2147483647", "1000"),
+        (("inputs", "factor", "value"), "NaN", "workload.inputs.factor.value", "a number that is finite", "nan"),
+        (("inputs", "factor", "value"), 10**4000, "workload.inputs.factor.value", "a number that is finite", "1000"),
         (("axes",), {}, "workload.axes.M", "a var axis that the definition has", "none"),
         (("axes", "D"), 9, "workload.axes.D", "8, the definition's constant", "9"),
         (("axes", "N"), 9, "workload.axes.N", "a var axis of the definition (M)", "'N'"),
@@ -119,6 +123,13 @@ def test_refuses_blobs(
     assert expected in error.expected
     assert found in error.found
     assert str(tmp_path) in error.found
+
+
+def test_a_blob_outside_of_the_collection(tmp_path: Path, blob: Path) -> None:
+    blob.rename(tmp_path.parent / f"{tmp_path.name}.safetensors")
+    blob.symlink_to(tmp_path.parent / f"{tmp_path.name}.safetensors")
+    with pytest.raises(FileError, match=r"`workload.inputs.X.path`: expected a file in .*; found a link to "):
+        blobs_of(tmp_path, with_blob())
 
 
 def test_a_broken_blob_is_named(tmp_path: Path, blob: Path) -> None:

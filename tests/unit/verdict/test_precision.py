@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ptxbench.records import FamilyCheck, Verdict
-from ptxbench.records.evidence import MismatchPattern
+from ptxbench.records.mismatch import MismatchPattern
 from ptxbench.verdict import judge
-from ptxbench.verdict.precision import FAMILY_CEILING, FLOORS, PRECISION_BOUND, bound
+from ptxbench.verdict.precision import BLOCK_FLOOR, FAMILY_CEILING, FLOORS, PRECISION_BOUND, block_bound, bound
 from ptxbench.verdict.rules import Flag
 from tests.unit.factories import (
     make_baseline,
@@ -65,6 +65,8 @@ def test_bounds() -> None:
     assert bound(0.0, "bfloat16") == FLOORS["bfloat16"]
     assert bound(6e-8, "float32") == FLOORS["float32"]
     assert bound(0.0, "int32") == 0.0
+    assert block_bound(0.01, "bfloat16") == PRECISION_BOUND * 0.01
+    assert block_bound(0.0, "bfloat16") == BLOCK_FLOOR * FLOORS["bfloat16"]
 
 
 def test_evidence_without_families_has_no_flag_of_them() -> None:
@@ -97,6 +99,27 @@ def test_a_kernel_that_is_right_on_official_inputs_alone_does_not_score(check: F
     assert found.correct
     assert found.flags == (Flag.FAMILY_MISMATCH,)
     assert found.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("own", "found", "flags"),
+    [
+        (0.003, 0.011, ()),
+        (0.003, 0.013, (Flag.FAMILY_MISMATCH,)),
+        (0.0, 0.0077, ()),
+        (0.0, 0.0079, (Flag.FAMILY_MISMATCH,)),
+        (0.003, None, ()),
+        (None, 1.0, ()),
+    ],
+)
+def test_the_worst_block_is_compared_with_the_librarys_worst(
+    own: float | None, found: float | None, flags: tuple[Flag, ...]
+) -> None:
+    """The whole is fine. Evidence of before blocks were measured says of them nothing."""
+    worst = {} if own is None else {"shifted": {"C": own}}
+    baseline = make_baseline(families=LIBRARY, families_worst=worst)
+    checks = (family("spiky"), family(worst_block_rms=found))
+    assert verdict({"families": checks, "baseline": baseline}).flags == flags
 
 
 @pytest.mark.parametrize("own", [2 * FAMILY_CEILING, math.inf])

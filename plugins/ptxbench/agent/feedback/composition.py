@@ -31,7 +31,7 @@ from ptxbench.agent.feedback.parts import (
 )
 from ptxbench.agent.feedback.places import locator
 from ptxbench.agent.feedback.targets import target_families
-from ptxbench.agent.feedback.wording import milliseconds
+from ptxbench.agent.feedback.wording import milliseconds, percent
 from ptxbench.records import Outcome, Target
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
@@ -97,7 +97,7 @@ def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn]) -> tuple[str
         return ("No turn is left.",)
     left = "1 turn is left" if turns_left == 1 else f"{turns_left} turns are left"
     answer = f"{left}. Answer with one complete kernel source, not with a patch."
-    return (answer, *_best(turn, history), goal)
+    return (answer, *_best(turn, history), *_noise(turn, history), goal)
 
 
 def _best(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
@@ -121,6 +121,19 @@ def _best(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
     else:
         missed = "" if hits else ", without target instructions"
         yield f"Your best correct kernel so far is that of your answer {best}: {speedup:.3f}x{missed}."
+
+
+def _noise(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:
+    """How far the same library's latencies lie apart, timed beside each answer: devices and their clocks differ."""
+    verdicts = [*(past.record.verdict for past in history), turn.verdict]
+    found = [verdict.baseline_ms for verdict in verdicts if verdict.baseline_ms is not None]
+    if turn.verdict.baseline_ms is not None and len(found) > 1:
+        least, most = min(found), max(found)
+        if most > least:
+            yield (
+                f"Beside your answers the library took {milliseconds(least)} to {milliseconds(most)}: "
+                f"differences below {percent(most / least - 1)} may be noise."
+            )
 
 
 def _baseline_ms(turn: Turn) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ptxbench.agent.feedback.kernels import static_families
 from ptxbench.agent.feedback.limits import Launched, clock_fact, launched, limiters, peak_flops
@@ -12,8 +13,9 @@ from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.targets import present_families, target_families
 from ptxbench.agent.feedback.wording import count, listed, milliseconds, percent, short_name
 from ptxbench.cases.arch import opcode_base
-from ptxbench.records import CORRECTNESS_CALL, Target, ToolStatus
+from ptxbench.records import CORRECTNESS_CALL, OutputComparison, Target, ToolStatus
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
+from ptxbench.verdict.precision import bound
 from ptxbench.verdict.rules import Flag, TargetRule
 
 _OPCODES = 6
@@ -29,8 +31,8 @@ _FLAGS = {
     Flag.FAMILY_UNQUALIFIED: "nothing is known of inputs that are not standard normal: the library was no measure",
     Flag.IMPLAUSIBLE: "the latency is below what the device can physically do, so there is no speedup: work is missing "
     "from the timed calls",
-    Flag.LOW_PRECISION: "within tolerance, and so much less precise than the library that there is no speedup: "
-    "accumulate in FP32 and round once",
+    Flag.LOW_PRECISION: "within tolerance, and so much less precise than the library that there is no speedup (the "
+    "errors above say which output): accumulate in FP32 and round once",
     Flag.NO_BASELINE: "the library was not measured, so there is no speedup",
     Flag.STRAY_ACTIVITY: "device work started outside the calls, so there is no speedup: everything must be launched "
     "by the call, on the stream of TVM-FFI's environment or on streams that are joined to it before the call returns",
@@ -67,7 +69,7 @@ def _speed(turn: Turn) -> Iterator[str]:
         return
     library = f"{case.baseline.library} ({case.baseline.call})"
     baseline = f"; {library}: {milliseconds(verdict.baseline_ms)}" if verdict.baseline_ms is not None else ""
-    yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{baseline}."
+    yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{_trials(turn)}{baseline}."
     if verdict.roofline_share is not None:
         seconds, device = verdict.latency_ms / 1e3, turn.evidence.device
         flops = case.flops / seconds / 1e12
@@ -78,6 +80,15 @@ def _speed(turn: Turn) -> Iterator[str]:
             f"{device.memory_bandwidth_bytes_per_s / 1e12:.2f} (inputs and outputs once): "
             f"{percent(verdict.roofline_share)} of the roofline, which is bound by {_bound(turn)}."
         )
+
+
+def _trials(turn: Turn) -> str:
+    """How far the trials' own medians lie apart: what a difference between two answers must exceed to be one."""
+    timings = [trial.timing for trial in turn.evidence.run.trials if trial.timing is not None]
+    medians = [statistics.median(timing.span_ns) / 1e6 for timing in timings if timing.span_ns]
+    if len(medians) < 2 or turn.verdict.latency_source != "cupti":
+        return ""
+    return f" ({len(medians)} trials: {milliseconds(min(medians))} to {milliseconds(max(medians))})"
 
 
 def _bound(turn: Turn) -> str:
@@ -148,20 +159,29 @@ def _mix(turn: Turn) -> Iterator[str]:
 
 
 def _precision(turn: Turn) -> Iterator[str]:
+    """Beside the library's own errors and the gate's bound, so that nobody meets the gate unwarned."""
     baseline = turn.evidence.run.baseline
+    library = baseline.relative_rms if baseline is not None else {}
     own: dict[str, float] = {}
+    limits: dict[str, str] = {}
     for trial in turn.evidence.run.trials:
         for call in trial.checks:
             if call.iteration == CORRECTNESS_CALL:
                 for output in call.outputs:
                     own[output.name] = max(own.get(output.name, 0.0), output.relative_rms)
-    library = baseline.relative_rms if baseline is not None else {}
-    shown = [
-        f"{name} {error:.2g}" + (f" (the library's {library[name]:.2g})" if name in library else "")
-        for name, error in own.items()
-    ]
+                    limits[output.name] = _limit(output, library)
+    shown = [f"{name} {error:.2g}{limits[name]}" for name, error in own.items()]
     if shown:
         yield f"RMS of the error over RMS of the reference: {', '.join(shown)}."
+
+
+def _limit(output: OutputComparison, library: Mapping[str, float]) -> str:
+    if output.name not in library:
+        return ""
+    theirs = library[output.name]
+    if not theirs:
+        return f" (the library's {theirs:.2g})"
+    return f" (the library's {theirs:.2g}; for a speedup at most {bound(theirs, output.dtype):.2g})"
 
 
 def _flags(turn: Turn) -> Iterator[str]:

@@ -173,10 +173,12 @@ def _at_the_clock(turn: Turn, busy: float) -> str:
     share = busy * _highest_mhz(turn) / clock.sm_mhz
     if share >= 1:
         return "The clock behind the calls was lower than within them: what the tensor cores wait for cannot be told."
-    rest = "In the rest the tensor cores wait (for tiles, barriers, other arithmetic, prologue and epilogue)"
+    rest = (
+        "In the rest the tensor cores wait; for what (tiles, barriers, other arithmetic, the epilogue) was not measured"
+    )
     if POWER_LIMIT in clock.limited_by:
         rest += (
-            ", or power held the clock lower within the calls than behind them: then fewer bytes moved and fewer "
+            ". Or power held the clock lower within the calls than behind them: then fewer bytes moved and fewer "
             "instructions per product help"
         )
     return f"At the clock behind the calls it is {percent(share)}. {rest}."
@@ -204,6 +206,5 @@ def _untried(turn: Turn) -> Iterator[str]:
     else:
         yield (
             "It has TMA loads and stores, loading warps, several multiplying warpgroups, a persistent grid and "
-            "multicast. What is left lies in the order of work: the epilogue beside the next tile's products, the "
-            "order of tiles in L2, the depth of the pipeline, fewer instructions beside the products."
+            "multicast. Which part of its schedule or of its instructions costs the rest was not measured."
         )

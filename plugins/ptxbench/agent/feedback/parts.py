@@ -9,9 +9,9 @@ from ptxbench.cases import Case
 from ptxbench.records import Build, Evidence, TurnRecord, Verdict
 
 HEADLINE_CHARS = 300
-FACTS_CHARS = 3600
+FACTS_CHARS = 3500
 ADVICE_CHARS = 1300
-NEXT_CHARS = 600
+NEXT_CHARS = 700
 MAX_CHARS = 6000
 """Of a whole feedback. The parts' budgets leave room for headings and line ends."""
 ITEM_CHARS = 1000

@@ -1,5 +1,7 @@
 """What a feedback says of the turns before."""
 
+from collections.abc import Sequence
+
 from ptxbench.agent.feedback import feedback
 from ptxbench.agent.feedback.parts import NEXT_CHARS
 from ptxbench.models import PastTurn
@@ -17,9 +19,16 @@ def turn(number: int, span_ns: int | None) -> PastTurn:
     return PastTurn(make_record(number, evidence=make_evidence(run=make_run(trials=trials))), "x")
 
 
-def said(*spans: int | None) -> str:
+def beside(past: PastTurn, baseline_ms: float | None) -> PastTurn:
+    """The same turn beside a library of that latency."""
+    verdict = past.record.verdict.model_copy(update={"baseline_ms": baseline_ms})
+    return past._replace(record=past.record.model_copy(update={"verdict": verdict}))
+
+
+def said(*spans: int | None, library: Sequence[float | None] = ()) -> str:
     """The feedback on the last of these turns."""
     turns = [turn(number, span) for number, span in enumerate(spans)]
+    turns = [beside(past, ms) for past, ms in zip(turns, library, strict=True)] if library else turns
     return feedback(suite_case(), turns[-1], turns_left=3, toolchain=None, history=turns[:-1])
 
 
@@ -59,6 +68,30 @@ def test_nothing_is_said_where_there_is_nothing_to_compare() -> None:
 
 
 def test_what_comes_next_fits_its_budget() -> None:
-    text = said(800_000, 700_000, 750_000)
+    text = said(800_000, 700_000, 750_000, library=(0.7336, 0.7661, 0.74))
+    assert "may be noise" in text
     assert len(text.partition("Next:\n")[2]) <= NEXT_CHARS
     assert "left out" not in text
+
+
+def test_how_far_the_librarys_own_latencies_lie_apart() -> None:
+    noise = "Beside your answers the library took 0.7336 ms to 0.7661 ms: differences below 4.4% may be noise."
+    assert noise in said(800_000, 700_000, 750_000, library=(0.7336, 0.7661, 0.74))
+    assert noise in said(800_000, 700_000, 750_000, library=(0.7661, None, 0.7336))
+    for library in ((0.74, 0.74), (0.74, None), (None, 0.74)):
+        assert "may be noise" not in said(800_000, 700_000, library=library)
+    assert "may be noise" not in said(800_000, library=(0.74,))
+
+
+def test_the_medians_of_the_trials_are_told_apart() -> None:
+    trials = tuple(make_trial(timing=make_timing(span_ns=span)) for span in (700_000, 720_000, 710_000))
+    past = PastTurn(make_record(0, evidence=make_evidence(run=make_run(trials=trials))), "x")
+    text = feedback(suite_case(), past, turns_left=3, toolchain=None)
+    assert "median (3 trials: 0.7 ms to 0.72 ms); " in text
+
+
+def test_the_gate_of_precision_is_told_beside_every_error() -> None:
+    text = feedback(suite_case(), turn(0, 700_000), turns_left=3, toolchain=None)
+    (line,) = [line for line in text.splitlines() if line.startswith("- RMS of the error")]
+    assert "(the library's " in line
+    assert "; for a speedup at most " in line
