@@ -101,7 +101,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_argument(
         "--fail-on-regression",
         action="store_true",
-        help="exit status 1 if a metric regressed, or unknown turns keep that from being ruled out",
+        help="exit status 1 if a metric regressed, or unknown turns or lost cells keep that from being ruled out",
     )
     compare.add_argument(
         "--max-regression", metavar="X%", help="how much of its value a metric may lose (default: 5%%)"
@@ -160,6 +160,7 @@ def _judge(options: argparse.Namespace) -> int:
 
     from ptxbench.agent.rejudging import rejudge
     from ptxbench.cases import find_root
+    from ptxbench.plain import visible
     from ptxbench.report import plans_of, render, summarize
 
     found = rejudge(find_root(Path.cwd()), options.records, options.trace_sets)
@@ -168,8 +169,8 @@ def _judge(options: argparse.Namespace) -> int:
     _print(render(cells, shutil.get_terminal_size().columns))
     changed = [again for again in found.turns if again.changes]
     for again in changed:
-        _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
-    _print(f"damaged: {turn.path}: {turn.reason}" for turn in found.damaged)
+        _print(map(visible, [f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)]))
+    _print(visible(f"damaged: {turn.path}: {turn.reason}") for turn in found.damaged)
     count = f", {len(found.damaged)} damaged" if found.damaged else ""
     _print([f"{len(found.turns)} turns judged again, {len(changed)} verdicts changed{count}"])
     return 1 if changed or found.damaged else 0

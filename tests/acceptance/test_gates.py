@@ -111,6 +111,14 @@ def test_other_tests_keep_their_say(judged):
     assert result.ret == 1
 
 
+@pytest.mark.parametrize("how", [("--continue-on-collection-errors",), ("-n", "2")])
+def test_what_could_not_be_collected_keeps_its_say(judged, how):
+    judged.makepyfile(test_other="import no_such_module")
+    result = run(judged, "--case", "gemm*", "ptx_tests", "test_other.py", *how, "--gate", "correct.arch(h100) >= 0")
+    assert gates(result)[0].startswith("gate MET ")
+    assert result.ret == 1
+
+
 def test_a_session_that_stops_early_meets_no_gate(judged):
     edit_kernel(judged, "gemm_n7168_k5120", BROKEN % "here")
     result = run(judged, "-m", "h100", "-x", "--gate", "correct >= 0")
@@ -118,8 +126,20 @@ def test_a_session_that_stops_early_meets_no_gate(judged):
     assert gates(result) == [
         "gate UNKNOWN  correct >= 0: 0.0% (0 of 1), margin +0.0 points; 4 turns of this session not reached"
     ]
-    result = run(judged, "-m", "no_such and h100", "--gate", "correct >= 0")
-    assert result.ret in (pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("selection", "status"),
+    [
+        # pytest knows all marks, but not all words that a name might hold.
+        (("-m", "no_such and h100"), pytest.ExitCode.USAGE_ERROR),
+        (("-k", "no_such"), pytest.ExitCode.NO_TESTS_COLLECTED),
+    ],
+)
+def test_a_session_without_any_turn_meets_no_gate(judged, selection, status):
+    result = run(judged, *selection, "--gate", "correct >= 0")
+    assert result.ret == status
+    assert gates(result) == ["gate UNKNOWN  correct >= 0: not judged: no turn was selected"]
 
 
 def test_a_baseline_is_kept_or_not(judged):
@@ -152,6 +172,12 @@ def test_a_baseline_is_kept_or_not(judged):
         "    warning: driver differs: baseline: 570.1; now: 580.159",
     ]
     assert run(judged, "-m", "h100", "--baseline=before.json", "--max-regression=0.08").ret == 0
+    fewer = run(judged, "-m", "h100", "-k", "causal", "--baseline=before.json")
+    assert fewer.ret == 1
+    assert gates(fewer)[0].startswith(
+        "gate UNKNOWN  --baseline before.json --max-regression 5%: 8 of 8 values of 2 cells kept, "
+        "3 cells of the baseline not in this session, so that nobody knows what became of them; worst: "
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from ptxbench.errors import InputError
 from ptxbench.records import Record, Sha256
+from ptxbench.records.base import Turns
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -39,7 +40,7 @@ class RunIdentity(Record):
     """Version that created the folder."""
     suites: dict[str, Sha256]
     """Name -> ``suite_identity`` of every suite that has turns here."""
-    turns: dict[str, int] = Field(default_factory=dict)
+    turns: dict[str, Turns] = Field(default_factory=dict)
     """Model -> turns that each of its trajectories was given, the most of all sessions. Rates count turns that never
     happened, so whoever repeats the run must know how many there could have been."""
     models: dict[str, ModelTerms] = Field(default_factory=dict)

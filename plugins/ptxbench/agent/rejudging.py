@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ptxbench.agent.damaged import damaged_records
 from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.run_names import resolve_run
 from ptxbench.agent.store import RunStore, last_turns
@@ -29,7 +30,7 @@ class Rejudgement(NamedTuple):
     turns: list[Rejudged]
     damaged: list[DamagedTurn]
     excluded: list[TurnRecord]
-    """Turns that an infrastructure fault kept from being judged."""
+    """Turns that an infrastructure fault, or a damaged record, keeps from being judged."""
     ends: list[TrajectoryEnd]
     """Of trajectories with fewer turns than they were given, each once."""
     last_turns: list[TurnKey]
@@ -61,12 +62,15 @@ def _add_run(found: Rejudgement, store: RunStore, cases: RunCases) -> None:
     if not entries:
         raise InputError(f"{store.folder}: expected a run with finished turns, found none")
     records = [entry.record for entry in entries if not isinstance(entry, DamagedTurn)]
+    damaged = [entry for entry in entries if isinstance(entry, DamagedTurn)]
     faults = list(store.faults())
-    finished = {record.key for record in records}
+    lost = list(damaged_records(store, damaged, [*records, *faults]))
+    faults += lost
+    finished = {record.key for record in (*records, *lost)}
     # A process that is killed while it stores a turn leaves an end behind that the turn has overtaken.
     ends = [end for end in store.ends() if end.key not in finished]
     found.turns.extend(_judged(record, cases, _suites(store)) for record in records)
-    found.damaged.extend(entry for entry in entries if isinstance(entry, DamagedTurn))
+    found.damaged.extend(damaged)
     found.excluded.extend(faults)
     found.ends.extend(ends)
     keys = [*(record.key for record in (*records, *faults)), *(end.key for end in ends)]

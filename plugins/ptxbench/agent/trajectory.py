@@ -10,13 +10,13 @@ from ptxbench.agent.dialogue import departure, followed
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.fault_record import fault_record
 from ptxbench.agent.meter import Meter
-from ptxbench.agent.plain import plain
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import ASKED, RunStore
 from ptxbench.agent.turn_files import StoredTurn
 from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, PastTurn, Proposal
+from ptxbench.plain import plain
 from ptxbench.records import (
     Candidate,
     InfrastructureFault,

@@ -113,7 +113,7 @@ def _key_properties(planned: PlannedTurn) -> list[tuple[str, str]]:
 
 
 def _describe(error: PtxBenchError) -> str:
-    from ptxbench.agent.plain import plain
+    from ptxbench.plain import plain
 
     kind = f"infrastructure fault {error.kind}: " if isinstance(error, InfrastructureError) else ""
     # It may quote a tool or a provider, and goes to a terminal and to files.

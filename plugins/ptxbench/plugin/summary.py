@@ -6,7 +6,7 @@ Turns of other processes are read back from the run folder, so that it makes no 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -79,6 +79,10 @@ class Summary:
         self._notes.update((str(text), None) for name, text in report.user_properties if name == NOTE)
         if report.skipped and isinstance(report.longrepr, tuple):
             self._skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What could not be collected is about no turn; workers of xdist, and sessions told to, go on without it."""
+        self._others_failed |= report.failed
 
     def judge_gates(self, session: pytest.Session) -> None:
         """Judge the gates, once all turns that will ever happen in this session have."""
@@ -236,6 +240,7 @@ class Summary:
     def build_report(self) -> RunReport:
         """The same, of what the folder holds now."""
         from ptxbench.report import build_report, plans_of
+        from ptxbench.report.summary import unselected_beside
         from ptxbench.report.turn_rows import Work
 
         keys = self._turns(self._seen)
@@ -245,6 +250,7 @@ class Summary:
             records,
             plans_of(keys),
             self._ends(keys),
+            unselected=[key for key in unselected_beside(keys) if str(key) not in self._expected],
             work=lambda record: Work.of(cases[record.key.case, record.key.arch]),
             suites=self._bench.store.identity.suites,
         )
@@ -259,8 +265,17 @@ class Summary:
 
     def _ends(self, keys: Iterable[TurnKey]) -> list[TrajectoryEnd]:
         """How the session's trajectories ended early, as far as that is why a turn did not happen in it."""
-        stored = [self._bench.store.load_end(key) for key in {key.trajectory_id: key for key in keys}.values()]
-        return [end for end in stored if end is not None and (end.reason == "stopped" or self._was_skipped(end.key))]
+        trajectories: dict[str, list[TurnKey]] = defaultdict(list)
+        for key in keys:
+            trajectories[key.trajectory_id].append(key)
+        stored = [(self._bench.store.load_end(told[0]), told) for told in trajectories.values()]
+        return [
+            end
+            for end, told in stored
+            if end is not None
+            # The end's own turn need not have been selected: one behind it was skipped for it too.
+            and (end.reason == "stopped" or any(self._was_skipped(key) for key in told if key.turn >= end.key.turn))
+        ]
 
     def _was_skipped(self, key: TurnKey) -> bool:
         setup = self._seen.get(str(key))

@@ -17,14 +17,12 @@ from ptxbench.report.cell import CellKey
 from ptxbench.report.compare_settings import SettingDifference, differing_settings
 from ptxbench.report.compare_statistics import best_difference, rate_difference
 from ptxbench.report.document import RunReport
-from ptxbench.report.gates.expression import Metric
-from ptxbench.report.gates.measure import CellTurns, cells_of
+from ptxbench.report.gates.expression import CORE, Metric
+from ptxbench.report.gates.measure import CellTurns, Over, cells_of
 from ptxbench.verdict.metrics import FAST_P
 
 DEFAULT_MAX_REGRESSION = Fraction(5, 100)
 
-CORE = (Metric("correct"), Metric("target"), Metric("best_speedup"), Metric("best_speedup", inst=True))
-"""Metrics that are always shown."""
 METRICS = (
     *CORE,
     *(Metric("fast_p", Decimal(str(p)), inst=inst) for inst in (False, True) for p in FAST_P),
@@ -53,7 +51,8 @@ class Delta(Record):
     """Share of turns, or a speedup; None where there is none."""
     after: float | None
     after_at_most: float | None
-    """What ``after`` would be if every unknown turn counted; None where a best speedup is not bounded."""
+    """What ``after`` would be if every unknown turn counted; None where a best speedup is not bounded. Turns that the
+    later report leaves out of N are unknown turns within N here."""
     unknown_before: int
     unknown_after: int
     difference: float | None
@@ -93,8 +92,9 @@ class Against(Record):
     only_after: tuple[CellKey, ...]
 
     def count(self, change: Change) -> int:
-        """How many metrics changed so."""
-        return sum(delta.change == change for cell in self.cells for delta in cell.deltas)
+        """How many metrics changed so. Of a cell that is gone, nobody knows: it counts as one that is undecided."""
+        gone = len(self.only_before) if change == "undecided" else 0
+        return gone + sum(delta.change == change for cell in self.cells for delta in cell.deltas)
 
 
 class Comparison(Record):
@@ -108,8 +108,8 @@ class Comparison(Record):
 
     @property
     def regressed(self) -> bool:
-        """Whether anything regressed, or may have: unknown turns keep it from being ruled out."""
-        return any(one.count("regression") or one.count("undecided") for one in self.against)
+        """Whether anything regressed, or may have: unknown turns, cells that are gone, or no cell to compare at all."""
+        return any(not one.cells or one.count("regression") or one.count("undecided") for one in self.against)
 
 
 class _Known(NamedTuple):
@@ -181,9 +181,9 @@ def _cell(before: CellTurns, after: CellTurns, most: Fraction) -> CellDelta:
 
 
 def _delta(metric: Metric, before: CellTurns, after: CellTurns, limit: int, most: Fraction) -> Delta:
-    old, new = _known(metric, before, limit), _known(metric, after, limit)
+    old, new = _known(metric, before, limit, "asked"), _known(metric, after, limit, "all")
     difference_of = rate_difference if metric.is_rate else best_difference
-    interval = difference_of(before.trajectories(metric, limit), after.trajectories(metric, limit))
+    interval = difference_of(before.trajectories(metric, limit), after.trajectories(metric, limit, "all"))
     return Delta(
         metric=str(metric),
         before=old.low,
@@ -193,17 +193,18 @@ def _delta(metric: Metric, before: CellTurns, after: CellTurns, limit: int, most
         unknown_after=new.unknown,
         difference=new.low - old.low if old.low is not None and new.low is not None else None,
         interval=interval,
-        change=_change(old, new, interval, float(most)),
+        # A rate of no turn at all says nothing: whatever came after it may be less.
+        change="undecided" if metric.is_rate and old.low is None else _change(old, new, interval, float(most)),
     )
 
 
-def _known(metric: Metric, cell: CellTurns, limit: int) -> _Known:
+def _known(metric: Metric, cell: CellTurns, limit: int, over: Over) -> _Known:
     if not metric.is_rate:
-        best = cell.best(metric, limit)
+        best = cell.best(metric, limit, over)
         return _Known(best.speedup, None if best.unknown else best.speedup, best.unknown)
-    tally = cell.tally(metric, limit)
+    tally = cell.tally(metric, limit, over)
     if tally.turns == 0:
-        return _Known(None, None, 1)
+        return _Known(None, None, 0)
     return _Known(float(tally.low), float(tally.high), tally.unknown)
 
 

@@ -6,13 +6,10 @@ other. One trajectory says nothing of how trajectories differ: with fewer than t
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from random import Random
 
 from ptxbench.report.gates.measure import Trajectory
-from ptxbench.verdict.intervals import LEVEL, RESAMPLES, SEED, Interval
+from ptxbench.verdict.intervals import LEVEL, SEED, Interval, draws
 
 _Statistic = Callable[[Sequence[Trajectory], int], list[float | None]]
 
@@ -46,21 +43,19 @@ def _difference(before: Sequence[Trajectory], after: Sequence[Trajectory], stati
 
 def _rates(rows: Sequence[Trajectory], side: int) -> list[float | None]:
     hits, turns = [row.hits for row in rows], [row.turns for row in rows]
-    draws = _draws(len(rows), side)
-    counted = [sum(map(hits.__getitem__, draw)) for draw in draws]
+    drawn = draws(len(rows), _seed(side))
+    counted = [sum(map(hits.__getitem__, draw)) for draw in drawn]
     if len(set(turns)) == 1:
         return [count / sum(turns) if sum(turns) else None for count in counted]
-    given = [sum(map(turns.__getitem__, draw)) for draw in draws]
+    given = [sum(map(turns.__getitem__, draw)) for draw in drawn]
     return [count / of if of else None for count, of in zip(counted, given, strict=True)]
 
 
 def _bests(rows: Sequence[Trajectory], side: int) -> list[float | None]:
     bests = [row.best or 0.0 for row in rows]
-    return [max(map(bests.__getitem__, draw)) for draw in _draws(len(rows), side)]
+    return [max(map(bests.__getitem__, draw)) for draw in draws(len(rows), _seed(side))]
 
 
-@lru_cache(maxsize=8)
-def _draws(trajectories: int, side: int) -> tuple[array[int], ...]:
-    # The sides have seeds of their own. Only random() gives the same numbers in every version of Python.
-    draw = Random(SEED + 1 + side).random
-    return tuple(array("I", [int(draw() * trajectories) for _ in range(trajectories)]) for _ in range(RESAMPLES))
+def _seed(side: int) -> int:
+    """Each side draws by itself, and neither as the intervals within a report."""
+    return SEED + 1 + side

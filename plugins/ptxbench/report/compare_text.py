@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from ptxbench.plain import visible
 from ptxbench.report.calls import count_of
 from ptxbench.report.cell import CellKey
-from ptxbench.report.compare import CORE, Against, CellDelta, Comparison, Delta
+from ptxbench.report.compare import Against, CellDelta, Comparison, Delta
+from ptxbench.report.gates.expression import CORE
 from ptxbench.report.terminal import MIN_WIDTH
 from ptxbench.verdict.intervals import RESAMPLES
 from ptxbench.verdict.metrics import DASH
@@ -28,7 +30,7 @@ def render_comparison(comparison: Comparison, width: int) -> list[str]:
     for against in comparison.against:
         lines += ["", *_against(against, first)]
     lines += ["", _legend(comparison)]
-    return [part for line in lines for part in _wrapped(line, max(width, MIN_WIDTH))]
+    return [part for line in lines for part in _wrapped(visible(line), max(width, MIN_WIDTH))]
 
 
 def _against(against: Against, first: str) -> Iterator[str]:
@@ -38,6 +40,8 @@ def _against(against: Against, first: str) -> Iterator[str]:
         f"{count_of(against.count('regression'), 'regression')}, {against.count('undecided')} undecided, "
         f"{count_of(against.count('improvement'), 'improvement')}"
     )
+    if not against.cells:
+        yield "WARNING: no cell is in both, so nothing was compared"
     for difference in against.warnings:
         yield f"WARNING: {difference.text(names)}"
     mixed = [_name(cell) for cell in against.cells if cell.mixed]
@@ -96,7 +100,8 @@ def _legend(comparison: Comparison) -> str:
     return (
         f"Regression: fell by more than {comparison.max_regression * 100:g}% of its value, interval below zero. "
         f"Intervals: bootstrap over trajectories of the difference, {RESAMPLES} resamples; none with fewer than two "
-        "trajectories on a side, where the size alone decides. Undecided: unknown turns decide. Rates in percent of N, "
+        "trajectories on a side, where the size alone decides. Undecided: unknown turns, of which those left out of N "
+        "after are some, decide; or a cell is gone. Rates in percent of N, "
         "their changes in points. fast_p only where it changed; --json has everything."
     )
 

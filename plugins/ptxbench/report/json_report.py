@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ptxbench.errors import InputError
 from ptxbench.files import write_whole
-from ptxbench.records import TrajectoryEnd, TurnRecord
+from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord
 from ptxbench.report.calls import calls_of
 from ptxbench.report.cell import CellKey, CellPlan
 from ptxbench.report.document import Bootstrap, EndRow, RunReport
@@ -24,20 +24,25 @@ def build_report(
     planned: Mapping[CellKey, CellPlan] | None = None,
     ends: Iterable[TrajectoryEnd] = (),
     *,
+    unselected: Iterable[TurnKey] = (),
     work: FindWork | None = None,
     suites: Mapping[str, str] | None = None,
 ) -> RunReport:
-    """Return the report of these turns. The first arguments and errors are those of ``summarize``.
+    """Return the report of these turns. Arguments up to ``unselected``, and errors, are those of ``summarize``.
 
     ``work`` finds the work of a turn's case; without it there is no roofline. ``suites`` are the names and hashes of
     the suites that the turns are of.
     """
     rows = unique_records(records)
     ended = sorted(ends, key=lambda end: (end.key.model, end.key.arch, end.key.case, end.key.variant, str(end.key)))
+    left_out = sorted(
+        unselected, key=lambda key: (key.model, key.arch, key.case, key.variant, key.trajectory, key.turn)
+    )
     return RunReport(
-        cells=summarize(rows, planned, ended),
+        cells=summarize(rows, planned, ended, left_out),
         turns=tuple(turn_row(row, work(row) if work is not None else None) for row in rows),
         ends=tuple(EndRow(key=end.key, reason=end.reason, message=end.message) for end in ended),
+        unselected=tuple(left_out),
         calls=calls_of(rows),
         environment=environment_of(rows, suites),
         bootstrap=BOOTSTRAP,

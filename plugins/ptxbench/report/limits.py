@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from ptxbench.records import Outcome, Target, TurnRecord, Verdict
+from ptxbench.records import TurnRecord
 from ptxbench.report.cell import AtLimit, FastP, Interval, Rate
+from ptxbench.report.hits import is_hit
 from ptxbench.verdict import intervals
 from ptxbench.verdict.intervals import Counts
 from ptxbench.verdict.metrics import (
@@ -39,7 +40,7 @@ def at_limits(
 ) -> tuple[AtLimit, ...]:
     """Return the metrics of a cell at each of some turn limits.
 
-    ``rows`` are its turns, those that were not asked for included; ``records`` says of which the outcome is unknown.
+    ``rows`` are its turns, those that are left out of N included; ``records`` says what is unknown of them.
     """
     by_trajectory = _by_trajectory(rows, trajectories)
     shares = [_Wanted(share, limit, unknown) for limit in limits for share, unknown in _shares(records, limit)]
@@ -54,12 +55,15 @@ def at_limits(
 def _shares(records: Sequence[TurnRecord], limit: int) -> Iterator[tuple[ShareOf, int]]:
     """Each rate with the number of turns that might be hits, in the order in which ``_at_limit`` takes them."""
     verdicts = [record.verdict for record in records if record.key.turn < limit]
-    unknown = sum(verdict.outcome is Outcome.UNKNOWN for verdict in verdicts)
-    yield correctness_rate, unknown
-    yield target_rate, sum(map(_may_be_target, verdicts))
+
+    def unknown(*, inst: bool, above: float | None = None) -> int:
+        return sum(is_hit(verdict, inst=inst, above=above) is None for verdict in verdicts)
+
+    yield correctness_rate, unknown(inst=False)
+    yield target_rate, unknown(inst=True)
     for p in FAST_P:
-        yield _above(fast_p, p), unknown
-        yield _above(fast_p_inst, p), sum(_may_be_target(verdict, p) for verdict in verdicts)
+        yield _above(fast_p, p), unknown(inst=False, above=p)
+        yield _above(fast_p_inst, p), unknown(inst=True, above=p)
 
 
 def _at_limit(
@@ -131,12 +135,3 @@ def _best(
 
 def _record(interval: intervals.Interval | None) -> Interval | None:
     return None if interval is None else Interval(low=interval.low, high=interval.high)
-
-
-def _may_be_target(verdict: Verdict, p: float = 0.0) -> bool:
-    """Whether an unknown keeps this turn from counting in a target-instruction rate above ``p``."""
-    if verdict.target is not Target.UNKNOWN:
-        return False
-    if verdict.outcome is Outcome.CORRECT:
-        return p == 0.0 or (verdict.speedup is not None and verdict.speedup > p)
-    return verdict.outcome is Outcome.UNKNOWN

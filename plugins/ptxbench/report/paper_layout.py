@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from ptxbench.plain import visible
 from ptxbench.report.cell import AtLimit, Cell, Rate
 from ptxbench.report.notes import imported
-from ptxbench.report.terminal import UNKNOWN, rate_text, speedup_text
+from ptxbench.report.terminal import UNKNOWN, best_text, rate_text
 from ptxbench.verdict.metrics import LIMITS, format_rate
 
 WORKLOADS = {
@@ -46,7 +47,11 @@ def render_paper(cells: Sequence[Cell], width: int) -> list[str]:
         for arch, section in groupby(rows, key=lambda cell: cell.arch):
             lines += _section(arch, list(section), any_, inst)
     texts = [*imported(rows), *_needed(rows), _LEGEND]
-    return [*lines, "", *(line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  "))]
+    return [
+        *lines,
+        "",
+        *(line for text in texts for line in textwrap.wrap(visible(text), width, subsequent_indent="  ")),
+    ]
 
 
 def triplet(cell: Cell, text: Text) -> tuple[str, ...]:
@@ -55,23 +60,27 @@ def triplet(cell: Cell, text: Text) -> tuple[str, ...]:
     return tuple(text(by_limit[limit]) if limit in by_limit else NOT_GIVEN for limit in LIMITS)
 
 
+def _workload(cell: Cell) -> str:
+    return visible(WORKLOADS.get(cell.case, cell.case))
+
+
 def _best(at: AtLimit) -> str:
-    return speedup_text(at.best_speedup, at.correct)
+    return best_text(at, inst=False)
 
 
 def _target_best(at: AtLimit) -> str:
-    return speedup_text(at.target_best_speedup, at.target)
+    return best_text(at, inst=True)
 
 
 def _section(arch: str, cells: Sequence[Cell], any_: Text, inst: Text) -> list[str]:
     rows = [("model", "workload", "inst", "any")]
     rows += [
-        (cell.model, WORKLOADS.get(cell.case, cell.case), "/".join(triplet(cell, inst)), "/".join(triplet(cell, any_)))
+        (visible(cell.model), _workload(cell), "/".join(triplet(cell, inst)), "/".join(triplet(cell, any_)))
         for cell in cells
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        arch.upper(),
+        visible(arch.upper()),
         *("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows),
     ]
 
@@ -81,10 +90,9 @@ def _needed(cells: Sequence[Cell]) -> list[str]:
     shown = []
     for cell in cells:
         if any(at.correct.unneeded for at in cell.limits):
-            name = WORKLOADS.get(cell.case, cell.case)
             inst = "/".join(triplet(cell, lambda at: _of_needed(at.target)))
             any_ = "/".join(triplet(cell, lambda at: _of_needed(at.correct)))
-            shown.append(f"{cell.model} {name} {cell.arch.upper()} inst {inst}, any {any_}")
+            shown.append(f"{cell.model} {_workload(cell)} {cell.arch.upper()} inst {inst}, any {any_}")
     if not shown:
         return []
     return [f"Without the turns that were not needed, since a trajectory had reached its target: {'; '.join(shown)}."]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
 from ptxbench.records import PASSING_ENDS, Outcome, Target, TurnKey, Verdict
@@ -57,14 +57,16 @@ def turn_results(turns: Iterable[JudgedTurn]) -> list[TurnResult]:
     return [_turn_result(row, is_last=last[row.key.trajectory_id] == row.key.turn) for row in rows]
 
 
-def unasked_turns(turns: Iterable[JudgedTurn], ends: Iterable[EarlyEnd], given: int) -> list[Unasked]:
-    """Return the turns of a cell that were not asked for, of the ``given`` ones of each trajectory."""
-    known = {(row.key.trajectory_id, row.key.turn) for row in turns}
+def unasked_turns(
+    turns: Iterable[JudgedTurn], ends: Iterable[EarlyEnd], given: int, unselected: Iterable[TurnKey] = ()
+) -> list[Unasked]:
+    """Return the turns of a cell that were not asked for, of the ``given`` ones of each trajectory.
+
+    Not those ``unselected``, which are no part of the session.
+    """
+    known = {(key.trajectory_id, key.turn) for key in (*(row.key for row in turns), *unselected)}
     return [
-        Unasked(
-            TurnResult(end.key.trajectory_id, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True),
-            end.reason,
-        )
+        Unasked(_left_out(end.key.trajectory_id, turn), end.reason)
         for end in ends
         if end.reason in PASSING_ENDS
         for turn in range(end.key.turn, given)
@@ -75,12 +77,32 @@ def unasked_turns(turns: Iterable[JudgedTurn], ends: Iterable[EarlyEnd], given: 
 def results_of(report: RunReport, cell: Cell) -> list[TurnResult]:
     """Return a cell's turns as ``ptxbench.verdict.metrics`` takes them; give it ``cell.trajectories`` as well.
 
-    Turns that were not asked for are there as excluded ones. The cell's own numbers come out of them again.
+    Turns that were not asked for, or not selected, are there as excluded ones. The cell's own numbers come out of them
+    again.
     """
     rows = [row for row in report.turns if cell_key(row.key) == cell.key]
+    return [*turn_results(rows), *unasked_of(report, cell, rows), *unselected_of(report, cell)]
+
+
+def unasked_of(report: RunReport, cell: Cell, rows: Collection[JudgedTurn]) -> list[TurnResult]:
+    """Return the turns of a report's cell, which has the turns ``rows``, that were not asked for."""
     ends = [end for end in report.ends if cell_key(end.key) == cell.key]
-    missing = unasked_turns(rows, ends, cell.turns_per_trajectory)
-    return [*turn_results(rows), *(turn.result for turn in missing)]
+    unselected = [key for key in report.unselected if cell_key(key) == cell.key]
+    return [turn.result for turn in unasked_turns(rows, ends, cell.turns_per_trajectory, unselected)]
+
+
+def unselected_of(report: RunReport, cell: Cell) -> list[TurnResult]:
+    """Return the turns of a report's cell that were not selected."""
+    return unselected_turns(key for key in report.unselected if cell_key(key) == cell.key)
+
+
+def unselected_turns(keys: Iterable[TurnKey]) -> list[TurnResult]:
+    """Return turns of one cell that were not selected, as the metrics leave them out."""
+    return [_left_out(key.trajectory_id, key.turn) for key in keys]
+
+
+def _left_out(trajectory: str, turn: int) -> TurnResult:
+    return TurnResult(trajectory, turn, correct=False, target=Target.UNKNOWN, speedup=None, excluded=True)
 
 
 def _turn_result(row: JudgedTurn, *, is_last: bool) -> TurnResult:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.agent import RunStore
+from ptxbench.agent.damaged import damaged_records
 from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.store import last_turns
 from ptxbench.agent.turn_files import DamagedTurn
@@ -32,7 +33,9 @@ def report_of_run(run: RunStore, root: Path) -> Found:
     faults = list(run.faults())
     if not records and not faults:
         raise InputError(f"{run.folder}: expected a run with finished turns, found none; run the benchmark first")
-    finished = {record.key for record in records}
+    lost = list(damaged_records(run, damaged, [*records, *faults]))
+    faults += lost
+    finished = {record.key for record in (*records, *lost)}
     # A process that is killed while it stores a turn leaves an end behind that the turn has overtaken.
     ends = [end for end in run.ends() if end.key not in finished]
     keys = [*(record.key for record in (*records, *faults)), *(end.key for end in ends)]
@@ -43,7 +46,7 @@ def report_of_run(run: RunStore, root: Path) -> Found:
         work=_Works(RunCases(root), tuple(run.identity.suites)).find,
         suites=run.identity.suites,
     )
-    notes = tuple(f"{turn.path}: damaged, left out: {turn.reason}" for turn in damaged)
+    notes = tuple(f"{turn.path}: damaged, so left out of N: {turn.reason}" for turn in damaged)
     return Found(report, notes)
 
 

@@ -11,7 +11,14 @@ from pydantic import ValidationError
 from ptxbench.agent import RunStore, resolve_run
 from ptxbench.cases import find_root
 from ptxbench.errors import InputError
+from ptxbench.plain import visible
+from ptxbench.records.base import first_fault
 from ptxbench.report.document import RunReport
+
+MOST_TRAJECTORIES = 20_000
+"""Planned in one report. Resampling so many takes half a minute."""
+MOST_PLANNED = 1_000_000
+"""Turns planned in one report: each is a mark of a figure, whether or not it happened."""
 
 
 class Source(NamedTuple):
@@ -45,23 +52,44 @@ def _load(root: Path, given: str) -> Source:
     if path.is_file():
         return Source(path.stem, read_report(path), None)
     run = RunStore.read(path if path.is_dir() else resolve_run(root, given))
-    found = report_of_run(run, root)
-    return Source(run.name, found.report, run, found.notes)
+    try:
+        found = report_of_run(run, root)
+    except ValidationError as error:
+        raise InputError(
+            f"{run.folder}: expected turns that are one run together, found {first_fault(error)}; restore the folder"
+        ) from error
+    _refuse_endless(run.folder, found.report)
+    return Source(run.name, found.report, run, tuple(map(visible, found.notes)))
 
 
 def read_report(path: Path) -> RunReport:
     """A JSON report. Raises InputError for a file that is none, also for one of a later version."""
     try:
-        return RunReport.model_validate_json(path.read_bytes())
+        report = RunReport.model_validate_json(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: expected a JSON report that can be read, found: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the document"
         raise InputError(
-            f"{path}: expected a JSON report as --ptx-json writes it, found {first['msg']} at {field}; "
+            f"{path}: expected a JSON report as --ptx-json writes it, found {first_fault(error)}; "
             "write it again with this version, or read it with the one that wrote it"
         ) from error
+    _refuse_endless(path, report)
+    return report
+
+
+def _refuse_endless(place: Path, report: RunReport) -> None:
+    """Raises InputError for a plan that nobody carried out: figures and bootstrap go through every planned turn."""
+    trajectories = sum(cell.trajectories for cell in report.cells)
+    turns = sum(cell.trajectories * cell.turns_per_trajectory for cell in report.cells)
+    for what, found, most in (
+        ("trajectories", trajectories, MOST_TRAJECTORIES),
+        ("trajectories x turns_per_trajectory", turns, MOST_PLANNED),
+    ):
+        if found > most:
+            raise InputError(
+                f"{place}: expected cells of at most {most:,} {what} together, found {found:,}; report fewer runs or "
+                "cells at once"
+            )
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ptxbench.agent.store import IMPORTED
 from ptxbench.errors import InputError
@@ -18,10 +18,11 @@ from ptxbench.records import (
     TurnRecord,
 )
 from ptxbench.report.calls import calls_of
-from ptxbench.report.cell import BaselineUse, Cell, CellKey, CellPlan
+from ptxbench.report.cell import BaselineUse, Cell, CellKey, CellPlan, VariantPlan
+from ptxbench.report.hits import speed_unknown
 from ptxbench.report.limits import at_limits
 from ptxbench.report.mixture import mixture_of
-from ptxbench.report.results import cell_key, turn_results, unasked_turns
+from ptxbench.report.results import cell_key, turn_results, unasked_turns, unselected_turns
 from ptxbench.verdict import Rule
 from ptxbench.verdict.metrics import LIMITS
 
@@ -32,10 +33,12 @@ def summarize(
     records: Iterable[TurnRecord],
     planned: Mapping[CellKey, CellPlan] | None = None,
     ends: Iterable[TrajectoryEnd] = (),
+    unselected: Iterable[TurnKey] = (),
 ) -> tuple[Cell, ...]:
-    """Return the cells of these turns, sorted by model, architecture and case. ``ends`` are of their trajectories.
+    """Return the cells of these turns, sorted by model, architecture and case.
 
-    Cells without a plan count as planned what happened. A cell without any record has no row. Raises InputError for two
+    ``ends`` are of their trajectories, and so are the turns ``unselected``, which are no part of the session. Cells
+    without a plan count as planned what happened. A cell without any record has no row. Raises InputError for two
     different records of one turn.
     """
     groups: dict[CellKey, list[TurnRecord]] = defaultdict(list)
@@ -47,13 +50,16 @@ def summarize(
     ended: dict[CellKey, list[TrajectoryEnd]] = defaultdict(list)
     for end in ends:
         ended[cell_key(end.key)].append(end)
+    others: dict[CellKey, list[TurnKey]] = defaultdict(list)
+    for other in unselected:
+        others[cell_key(other)].append(other)
     cells = []
     for cell, rows in groups.items():
         keys = [row.key for row in rows] + [end.key for end in ended[cell]]
         trajectories = len({key.trajectory_id for key in keys})
         plan = (planned or {}).get(cell) or CellPlan(trajectories, taken[cell.model, cell.arch])
         plan = plan._replace(trajectories=max(plan.trajectories, trajectories))
-        cells.append(_cell(cell, rows, plan, ended[cell]))
+        cells.append(_cell(cell, rows, plan, _Absent(ended[cell], others[cell])))
     return tuple(sorted(cells, key=lambda cell: (cell.model, cell.arch, cell.case)))
 
 
@@ -62,13 +68,29 @@ def plans_of(keys: Iterable[TurnKey]) -> dict[CellKey, CellPlan]:
 
     The last turn of each trajectory is enough.
     """
-    trajectories: dict[CellKey, set[str]] = {}
+    trajectories: dict[CellKey, set[tuple[int, int]]] = {}
     turns: dict[CellKey, int] = {}
     for key in keys:
         cell = cell_key(key)
-        trajectories.setdefault(cell, set()).add(key.trajectory_id)
+        trajectories.setdefault(cell, set()).add((key.variant, key.trajectory))
         turns[cell] = max(turns.get(cell, 0), key.turn + 1)
-    return {cell: CellPlan(len(ids), turns[cell]) for cell, ids in trajectories.items()}
+    return {
+        cell: CellPlan(len(places), turns[cell], dict(Counter(variant for variant, _ in places)))
+        for cell, places in trajectories.items()
+    }
+
+
+def unselected_beside(selected: Iterable[TurnKey]) -> list[TurnKey]:
+    """Return the turns that ``plans_of`` counts for the trajectories of these turns and that are none of them."""
+    keys = list(selected)
+    plans = plans_of(keys)
+    known = {(key.trajectory_id, key.turn) for key in keys}
+    return [
+        key.model_copy(update={"turn": turn})
+        for key in {key.trajectory_id: key for key in keys}.values()
+        for turn in range(plans[cell_key(key)].turns)
+        if (key.trajectory_id, turn) not in known
+    ]
 
 
 def unique_records(records: Iterable[TurnRecord]) -> list[TurnRecord]:
@@ -94,9 +116,16 @@ def used_evidence(record: TurnRecord) -> Evidence | None:
     return None if record.verdict.rule == Rule.EVIDENCE_HASH_MISMATCH else record.evidence
 
 
-def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequence[TrajectoryEnd]) -> Cell:
-    missing = unasked_turns(rows, ends, plan.turns)
-    results = [*turn_results(rows), *(turn.result for turn in missing)]
+class _Absent(NamedTuple):
+    """Why planned turns of a cell have no record."""
+
+    ends: Sequence[TrajectoryEnd]
+    unselected: Sequence[TurnKey]
+
+
+def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, absent: _Absent) -> Cell:
+    missing = unasked_turns(rows, absent.ends, plan.turns, absent.unselected)
+    results = [*turn_results(rows), *(turn.result for turn in missing), *unselected_turns(absent.unselected)]
     verdicts = [row.verdict for row in rows]
     used = [(row, used_evidence(row)) for row in rows]
     evidence = [item for _, item in used if item is not None]
@@ -111,10 +140,12 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequen
         excluded=sum(verdict.outcome is Outcome.INFRASTRUCTURE_ERROR for verdict in verdicts),
         unasked=len(missing),
         pauses=_counted(turn.reason for turn in missing),
-        context_exhausted=sum(end.reason == "context_exhausted" for end in ends),
+        unselected=len(absent.unselected),
+        context_exhausted=sum(end.reason == "context_exhausted" for end in absent.ends),
         outcomes=_counted(verdict.outcome.value for verdict in verdicts),
         unknown_outcomes=sum(verdict.outcome is Outcome.UNKNOWN for verdict in verdicts),
         unknown_targets=sum(verdict.correct and verdict.target is Target.UNKNOWN for verdict in verdicts),
+        unknown_speeds=sum(verdict.correct and speed_unknown(verdict) for verdict in verdicts),
         unsafe=sum(verdict.safe is Safe.NO for verdict in verdicts),
         flags=_counted(flag for verdict in verdicts for flag in verdict.flags),
         evidence_origins=_counted("none" if item is None else row.evidence_origin for row, item in used),
@@ -122,6 +153,9 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, ends: Sequen
         measured=tuple(sorted({item.measured_at[: len("YYYY-MM-DD")] for item in evidence})),
         baselines=_baselines(evidence),
         calls=calls_of(rows),
+        variants=tuple(
+            VariantPlan(variant=variant, trajectories=count) for variant, count in sorted(plan.variants.items())
+        ),
         mixed=mixture_of(rows),
         limits=at_limits(rows, results, limits_of(plan.turns), plan.trajectories),
     )

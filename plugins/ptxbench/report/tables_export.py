@@ -93,7 +93,8 @@ def export(runs: Sequence[str], kind: str, into: Path) -> list[str]:
     Returns the lines to print. Raises as the functions below do.
     """
     sources = load(runs)
-    return export_benchmarks(sources, into) if kind == "pytest-benchmark" else export_frames(sources, into, kind)
+    written = export_benchmarks(sources, into) if kind == "pytest-benchmark" else export_frames(sources, into, kind)
+    return [*(note for source in sources for note in source.notes), *written]
 
 
 def export_frames(sources: Sequence[Source], into: Path, kind: str) -> list[str]:

@@ -24,6 +24,7 @@ from ptxbench.cases import Case, find_root, load_suite
 from ptxbench.errors import InputError
 from ptxbench.models.base import slug
 from ptxbench.records import Outcome, Safe, Target, TurnKey, TurnRecord, Verdict
+from ptxbench.records.base import MOST_SPEEDUP
 from ptxbench.verdict.rules import Rule, TargetRule
 
 COLUMNS = (
@@ -158,8 +159,11 @@ def _rows(source: Path, cases: Mapping[tuple[str, str], Case]) -> Iterator[_Row]
                     f"{source}: expected the columns {', '.join(COLUMNS)}, found none named {', '.join(missing)}; "
                     "add them"
                 )
+            names: dict[str, str] = {}
             for row in reader:
-                yield _Reader(source, reader.line_num, row).row(cases)
+                found = _Reader(source, reader.line_num, row)
+                found.expect_apart(names)
+                yield found.row(cases)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{source}: expected a CSV file in UTF-8, found: {error}; check the path") from error
 
@@ -194,6 +198,16 @@ class _Reader:
             verdict=self._verdict(),
             line=self._line,
         )
+
+    def expect_apart(self, names: dict[str, str]) -> None:
+        """Remember the model's name by what stands for it in a run. Raises InputError for another one's."""
+        name = self._values["model"]
+        known = names.setdefault(slug(name), name)
+        if known != name:
+            raise InputError(
+                f"{self._source}, line {self._line}: expected model names that stay apart where all but letters and "
+                f"digits is replaced, found {known!r} and {name!r}, which are both {slug(name)!r}; rename one"
+            )
 
     def _case(self, cases: Mapping[tuple[str, str], Case]) -> Case:
         arch = ARCHS.get(self._values["arch"], self._values["arch"])
@@ -232,8 +246,10 @@ class _Reader:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and value >= 0):
-            raise self._error("speedup", "a number of at least 0, or nothing where there is none")
+        if not (value == 0 or 1 / MOST_SPEEDUP <= value <= MOST_SPEEDUP):
+            raise self._error(
+                "speedup", f"a number of at least 0 and at most {MOST_SPEEDUP:g}, or nothing where there is none"
+            )
         return value or None
 
     def _error(self, column: str, expected: str) -> InputError:

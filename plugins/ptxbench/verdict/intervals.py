@@ -62,13 +62,14 @@ def best_interval(bests: Sequence[float | None]) -> Interval | None:
     if len(bests) < 2 or not known:
         return None
     values = [best or 0.0 for best in bests]
-    return _interval([max(map(values.__getitem__, draw)) for draw in _draws(len(bests))], max(known))
+    return _interval([max(map(values.__getitem__, draw)) for draw in draws(len(bests))], max(known))
 
 
-@lru_cache(maxsize=4)
-def _draws(trajectories: int) -> tuple[array[int], ...]:
+@lru_cache(maxsize=8)
+def draws(trajectories: int, seed: int = SEED) -> tuple[array[int], ...]:
+    """Return ``RESAMPLES`` draws of as many trajectories as there are, each as their indices, with replacement."""
     # Of the generator's methods, only random() is promised to give the same numbers in every version of Python.
-    draw = Random(SEED).random
+    draw = Random(seed).random
     return tuple(array("I", [int(draw() * trajectories) for _ in range(trajectories)]) for _ in range(RESAMPLES))
 
 
@@ -81,7 +82,7 @@ def _resampled_sums(columns: Sequence[Sequence[int]]) -> list[list[int]]:
     packed = [int.from_bytes(array("Q", row).tobytes(), sys.byteorder) for row in zip(*columns, strict=True)]
     size = array("Q").itemsize * len(columns)
     rows = []
-    for draw in _draws(len(packed)):
+    for draw in draws(len(packed)):
         row = array("Q")
         row.frombytes(sum(map(packed.__getitem__, draw)).to_bytes(size, sys.byteorder))
         rows.append(row)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ptxbench.records import Outcome, Safe, Target, TurnRecord, Verdict
+from ptxbench.records import Outcome, Safe, Target, TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.report import CellKey, CellPlan, RunReport, build_report
 from tests.unit.factories import GEMM, make_record, suite_case
 
@@ -53,3 +53,23 @@ def report(*trajectories: Iterable[Verdict], turns: int | None = None, model: st
     rows = [list(verdicts) for verdicts in trajectories]
     plan = CellPlan(len(rows), turns or max(map(len, rows)))
     return build_report(records(rows, model), {CELL._replace(model=model): plan})
+
+
+def ended(trajectory: int, turn: int, reason: str = "budget") -> TrajectoryEnd:
+    """The end of a trajectory of ``CELL`` before ``turn``."""
+    return TrajectoryEnd.model_validate({"key": key(trajectory, turn), "reason": reason, "message": "made up"})
+
+
+def key(trajectory: int, turn: int) -> TurnKey:
+    """A turn of ``CELL``."""
+    return TurnKey(**CELL._asdict(), variant=0, trajectory=trajectory, turn=turn)
+
+
+def partial(
+    *trajectories: Iterable[Verdict], turns: int, reason: str = "budget", unselected: Iterable[TurnKey] = ()
+) -> RunReport:
+    """The report of one cell whose trajectories ended for ``reason`` behind the verdicts, before their last turn."""
+    rows = [list(verdicts) for verdicts in trajectories]
+    ends = [ended(number, len(row), reason) for number, row in enumerate(rows) if reason and len(row) < turns]
+    plan = {CELL: CellPlan(len(rows), turns)}
+    return build_report(records(rows), plan, ends, unselected=unselected)

@@ -13,7 +13,7 @@ from ptxbench.report.compare_statistics import best_difference, rate_difference
 from ptxbench.report.compare_text import render_comparison
 from ptxbench.report.document import RunReport
 from ptxbench.report.gates.measure import Trajectory
-from tests.unit.report.reports import UNKNOWN, WRONG, made, records, report
+from tests.unit.report.reports import INFRASTRUCTURE, UNKNOWN, WRONG, key, made, partial, records, report
 
 GOOD = [[made(1.0), made(0.9)]] * 6
 HALF = [[made(1.0), WRONG]] * 6
@@ -91,6 +91,7 @@ def test_regressions_come_first_and_lonely_cells_are_named():
     assert [cell.before.case for cell in tuesday.cells] == [cases[1], cases[0]]
     assert [key.case for key in tuesday.only_before] == [cases[2]]
     assert comparison.regressed
+    assert (tuesday.count("regression"), tuesday.count("undecided")) == (8, 1)
     assert not any(again.count(change) for change in ("regression", "undecided", "improvement"))
     lines = render_comparison(comparison, 80)
     assert max(map(len, lines)) <= 80
@@ -157,3 +158,41 @@ def test_a_side_against_itself_holds_zero(side):
     for difference in (rate_difference, best_difference):
         found = difference(side, side)
         assert found is None or found.low <= 0 <= found.high
+
+
+def test_nothing_compared_is_not_kept():
+    other = build_report(records(GOOD, case="mha_bwd_d128"))
+    for before, after in ((report(*GOOD), other), (report(*GOOD), build_report([])), (build_report([]),) * 2):
+        comparison = compare_reports({"a": before, "b": after})
+        assert comparison.against[0].cells == ()
+        assert "WARNING: no cell is in both, so nothing was compared" in render_comparison(comparison, 100)
+        assert comparison.regressed
+
+
+def test_cells_that_are_gone_are_undecided_and_new_ones_are_not():
+    both = build_report([*records(GOOD), *records(GOOD, case="mha_bwd_d128")])
+    one = report(*GOOD)
+    gone = compare_reports({"a": both, "b": one})
+    assert (gone.against[0].count("undecided"), gone.regressed) == (1, True)
+    assert "b against a: 1 cell, 0 regressions, 1 undecided, 0 improvements" in render_comparison(gone, 100)
+    assert not compare_reports({"a": one, "b": both}).regressed
+
+
+def test_turns_left_out_of_the_later_report_are_unknown_in_it():
+    whole = report(*[[made(1.0)] * 4] * 3)
+    spent = partial(*[[made(1.0)] * 2] * 3, turns=4)
+    found = deltas(whole, spent)["correct"]
+    assert (found.before, found.after, found.after_at_most, found.unknown_after) == (1.0, 0.5, 1.0, 6)
+    assert found.change == "undecided"
+    # What the earlier one had is over its own N.
+    assert deltas(spent, report(*[[made(1.0), made(1.0), WRONG, WRONG]] * 3))["correct"].change == "regression"
+    assert deltas(whole, report(*[[made(1.0), *[INFRASTRUCTURE] * 3]] * 3))["correct"].change == "undecided"
+    unselected = [key(trajectory, turn) for trajectory in range(3) for turn in (1, 2, 3)]
+    some = partial(*[[made(1.0)]] * 3, turns=4, reason="", unselected=unselected)
+    assert deltas(whole, some)["correct"].change == "undecided"
+
+
+def test_an_empty_n_decides_nothing():
+    nobody = report(*[[INFRASTRUCTURE] * 2] * 6)
+    assert deltas(nobody, report(*GOOD))["correct"].change == "undecided"
+    assert deltas(report(*GOOD), nobody)["correct"].change == "undecided"

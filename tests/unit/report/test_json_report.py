@@ -12,6 +12,7 @@ from ptxbench.report.summary import summarize
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from ptxbench.verdict.metrics import TurnResult, best_speedup, correctness_rate, fast_p_inst
 from tests.unit.factories import GEMM, digest, make_evidence, make_record, suite_case, unbuilt
+from tests.unit.report.reports import CELL, WRONG, key, made, partial, records
 
 FAULT = InfrastructureFault(kind="oracle_died", message="the oracle ended")
 RECORDS = (
@@ -170,3 +171,25 @@ def test_an_unwritable_place_is_a_clear_error_and_leaves_nothing(tmp_path: Path,
         write_report(path, build_report(RECORDS))
     assert sorted(os.listdir(tmp_path)) == before
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_turns_that_were_not_selected_are_out_of_n_in_cells_and_in_what_is_recomputed():
+    unselected = [key(0, 0), key(1, 2), key(1, 3)]
+    # The target was reached at turn 1 of the second trajectory; nobody asked about what would follow.
+    found = build_report(
+        [row for row in records([[WRONG] * 4, [made(1.0), made(1.3)]]) if row.key not in unselected],
+        {CELL: CellPlan(2, 4)},
+        unselected=reversed(unselected),
+    )
+    (cell,) = found.cells
+    last = cell.limits[-1].correct
+    assert (cell.unselected, cell.unasked, last.hits, last.turns, last.unneeded) == (3, 0, 2, 5, 0)
+    assert found.unselected == tuple(unselected)
+    again = correctness_rate(results_of(found, cell), 4, cell.trajectories)
+    assert (again.hits, again.turns, again.unneeded) == (2, 5, 0)
+
+
+def test_a_turn_beyond_an_end_that_was_not_selected_is_left_out_once():
+    found = partial([WRONG], turns=4, unselected=[key(0, 2)])
+    (cell,) = found.cells
+    assert (cell.unselected, cell.unasked, cell.limits[-1].correct.turns) == (1, 2, 1)

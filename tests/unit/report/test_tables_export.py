@@ -22,7 +22,7 @@ def sources() -> tuple[Source, ...]:
 
 def test_csv_has_a_row_for_every_turn_and_every_rate(sources: tuple[Source, ...], tmp_path: Path) -> None:
     lines = export_frames(sources, tmp_path, "csv")
-    assert [line.rsplit(": ")[-1] for line in lines] == ["20 rows", "144 rows"]
+    assert [line.rsplit(": ")[-1] for line in lines] == ["32 rows", "144 rows"]
     with (tmp_path / "turns.csv").open(newline="") as file:
         turns = list(csv.DictReader(file))
     assert list(turns[0]) == list(TURNS)
@@ -91,7 +91,7 @@ def test_pytest_benchmark_compares_it_and_draws_it(tmp_path: Path, monkeypatch: 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     timed = [row for row in load([EXAMPLE], ROOT)[0].report.turns if row.samples is not None]
-    assert len(timed) == 7
+    assert len(timed) == 13
     for row in timed:
         assert f"test_speedup[{row.id}]" in done.stdout
     assert len(list(tmp_path.glob("drawn*.svg"))) == len(timed)

@@ -114,3 +114,10 @@ def test_imported_results_are_neither_continued_nor_replayed(
     monkeypatch.chdir(ROOT)
     assert main(["judge", str(folder)]) == 0
     assert capsys.readouterr().out.endswith("1 turns judged again, 0 verdicts changed\n")
+
+
+def test_two_models_that_one_name_would_stand_for_are_refused(tmp_path: Path) -> None:
+    source = csv_of(tmp_path, {"model": "a b"}, {"model": "a b", "turn": "1"}, {"model": "a/b"})
+    with pytest.raises(InputError, match=r"line 4: expected model names that .*'a b' and 'a/b', .*rename one"):
+        import_turns(ROOT, source, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()

@@ -202,3 +202,11 @@ def test_format_speedup_is_the_nearest_thousandth(speedup: float) -> None:
 def test_no_speedup_prints_as_a_dash() -> None:
     assert format_speedup(None) == "-"
     assert format_speedup(0.0625) == "0.062"
+
+
+def test_a_turn_behind_the_end_that_is_left_out_of_n_is_left_out_once() -> None:
+    end = replace(turn(1, 1.3), ended_by_target=True)
+    others = [replace(turn(index), excluded=True) for index in (0, 2, 3)]
+    share = correctness_rate([end, *others], 8)
+    assert (share.hits, share.turns, share.unneeded) == (1, 5, 4)
+    assert correctness_rate([end, *others], 3) == Share(1, 1, 0)

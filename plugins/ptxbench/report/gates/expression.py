@@ -70,6 +70,10 @@ class Metric:
         return ".".join(parts)
 
 
+CORE = (Metric("correct"), Metric("target"), Metric("best_speedup"), Metric("best_speedup", inst=True))
+"""What may not fall against an earlier report, and what a comparison always shows."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A metric against a number."""

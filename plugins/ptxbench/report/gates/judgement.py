@@ -107,39 +107,59 @@ def _compare(comparison: Comparison, cells: Sequence[CellTurns], where: str) -> 
     metric = comparison.metric
     if metric.is_rate:
         return _compare_rate(comparison, _tally(metric, cells), where)
-    bests = [cell.best(metric, metric.turns or cell.given) for cell in cells]
+    bests = [cell.best(metric, metric.turns or cell.given, "selected") for cell in cells]
     known = [best.speedup for best in bests if best.speedup is not None]
-    best = Best(max(known, default=None), sum(best.unknown for best in bests))
+    best = Best(
+        max(known, default=None),
+        sum(best.unknown for best in bests),
+        sum(best.unasked for best in bests),
+        sum(best.unselected for best in bests),
+    )
     return _compare_best(comparison, best, where)
 
 
 def _tally(metric: Metric, cells: Sequence[CellTurns]) -> Tally:
-    return reduce(Tally.plus, [cell.tally(metric, metric.turns or cell.given) for cell in cells])
+    return reduce(Tally.plus, [cell.tally(metric, metric.turns or cell.given, "selected") for cell in cells])
 
 
 def _compare_rate(comparison: Comparison, tally: Tally, where: str) -> Finding:
+    unselected = _unselected(tally)
     if tally.turns == 0:
-        return Finding(comparison, Answer.UNKNOWN, "?", None, _joined(where, "no turn is in N"))
+        return Finding(comparison, Answer.UNKNOWN, "?", None, _joined(where, "no turn is in N", unselected))
     bound = Fraction(comparison.bound.value)
     answer = _within(comparison.operator, tally.low, tally.high, bound)
-    unknown = f"{count_of(tally.unknown, 'unknown turn')}: up to {percent(tally.high)}" if tally.unknown else ""
+    counted = f"{count_of(tally.unknown, 'unknown turn')}{_unasked(tally)}"
+    unknown = f"{counted}: up to {percent(tally.high)}" if tally.unknown else ""
     end = tally.low if comparison.operator in (">=", ">") else tally.high
     value = f"{percent(tally.low)} ({tally.hits} of {tally.turns})"
-    return Finding(comparison, answer, value, _margin(comparison.operator, float(end - bound)), _joined(where, unknown))
+    margin = _margin(comparison.operator, float(end - bound))
+    return Finding(comparison, answer, value, margin, _joined(where, unknown, unselected))
 
 
 def _compare_best(comparison: Comparison, best: Best, where: str) -> Finding:
     # Both as floats: 0.925 means the float that a report prints as 0.925.
     bound = float(comparison.bound.value)
-    unknown = count_of(best.unknown, "turn") + " of unknown speed" if best.unknown else ""
+    unknown = f"{count_of(best.unknown, 'turn')} of unknown speed{_unasked(best)}" if best.unknown else ""
     if best.speedup is None:
         failed = not best.unknown and comparison.operator in (">=", ">", "==")
         answer = Answer.FAILED if failed else Answer.UNKNOWN
-        return Finding(comparison, answer, DASH, None, _joined(where, unknown or "no turn has a speedup"))
+        return Finding(
+            comparison, answer, DASH, None, _joined(where, unknown or "no turn has a speedup", _unselected(best))
+        )
     high = float("inf") if best.unknown else best.speedup
     answer = _within(comparison.operator, best.speedup, high, bound)
     margin = _margin(comparison.operator, best.speedup - bound)
-    return Finding(comparison, answer, format_speedup(best.speedup), margin, _joined(where, unknown))
+    note = _joined(where, unknown, _unselected(best))
+    return Finding(comparison, answer, format_speedup(best.speedup), margin, note)
+
+
+def _unasked(found: Tally | Best) -> str:
+    return f", {found.unasked} of them not asked for" if found.unasked else ""
+
+
+def _unselected(found: Tally | Best) -> str:
+    were = "was" if found.unselected == 1 else "were"
+    return f"{count_of(found.unselected, 'turn')} {were} not selected" if found.unselected else ""
 
 
 def _within(operator: Operator, low: Fraction | float, high: Fraction | float, bound: Fraction | float) -> Answer:

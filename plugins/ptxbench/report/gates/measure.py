@@ -6,20 +6,25 @@ Any threshold and any turn limit can be asked for, so values come from the turns
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from ptxbench.records import Outcome, Target, Verdict
+from ptxbench.records import Outcome, Verdict
 from ptxbench.report.cell import Cell, CellKey
 from ptxbench.report.document import RunReport, TurnRow
 from ptxbench.report.gates.expression import Metric
-from ptxbench.report.results import results_of
+from ptxbench.report.hits import is_hit, speed_unknown
+from ptxbench.report.results import unasked_of, unselected_of
+
+Over: TypeAlias = Literal["asked", "selected", "all"]
+"""What becomes of turns that a report leaves out of N: ``asked`` leaves them out, as the report does. With ``selected``
+those that were not asked for are unknown turns within N; with ``all`` also those that a fault excluded or that were not
+selected."""
 
 
 class Tally(NamedTuple):
@@ -30,6 +35,10 @@ class Tally(NamedTuple):
     """Nominal N."""
     unknown: int
     """Turns that are no hit and might be one."""
+    unasked: int = 0
+    """Of these, turns that were not asked for."""
+    unselected: int = 0
+    """Turns that are not in N since they were not selected."""
 
     @property
     def low(self) -> Fraction:
@@ -43,7 +52,7 @@ class Tally(NamedTuple):
 
     def plus(self, other: Tally) -> Tally:
         """The turns of both."""
-        return Tally(self.hits + other.hits, self.turns + other.turns, self.unknown + other.unknown)
+        return Tally(*map(sum, zip(self, other, strict=True)))
 
 
 class Best(NamedTuple):
@@ -53,6 +62,10 @@ class Best(NamedTuple):
     """Largest known one; None where there is none."""
     unknown: int
     """Turns whose speedup counts and is not known, so that the best may be larger."""
+    unasked: int = 0
+    """Of these, turns that were not asked for."""
+    unselected: int = 0
+    """Turns that are not among them since they were not selected."""
 
 
 class Trajectory(NamedTuple):
@@ -61,6 +74,21 @@ class Trajectory(NamedTuple):
     hits: int
     turns: int
     best: float | None
+
+
+class _LeftOut(NamedTuple):
+    """A turn that a report leaves out of N."""
+
+    trajectory: str
+    turn: int
+    why: Literal["fault", "unasked", "unselected"]
+
+
+_WITHIN: dict[Over, tuple[str, ...]] = {
+    "asked": (),
+    "selected": ("unasked",),
+    "all": ("fault", "unasked", "unselected"),
+}
 
 
 @dataclass(frozen=True)
@@ -76,27 +104,39 @@ class CellTurns:
         """Turns that each trajectory was given: the highest limit that can be asked for."""
         return self.cell.turns_per_trajectory
 
-    def tally(self, metric: Metric, limit: int) -> Tally:
+    def tally(self, metric: Metric, limit: int, over: Over = "asked") -> Tally:
         """Count a rate over ``turn < limit``."""
-        hits = [is_hit(metric, row.verdict) for row in self._judged(limit)]
-        turns = self.cell.trajectories * limit - sum(self._left_out(limit).values())
-        return Tally(hits.count(True), turns, hits.count(None))
+        hits = [hit_of(metric, row.verdict) for row in self._judged(limit)]
+        left_out = self._left_out(limit, over)
+        turns = self.cell.trajectories * limit - len(left_out)
+        return Tally(
+            hits.count(True),
+            turns,
+            hits.count(None) + len(self._within(limit, over)),
+            self._unasked_within(limit, over),
+            sum(one.why == "unselected" for one in left_out),
+        )
 
-    def best(self, metric: Metric, limit: int) -> Best:
+    def best(self, metric: Metric, limit: int, over: Over = "asked") -> Best:
         """The best speedup over ``turn < limit``."""
-        rows = [(is_hit(metric, row.verdict), row.verdict) for row in self._judged(limit)]
+        rows = [(hit_of(metric, row.verdict), row.verdict) for row in self._judged(limit)]
         known = [verdict.speedup for hit, verdict in rows if hit and verdict.speedup is not None]
         unknown = sum(hit is not False and (hit is None or speed_unknown(verdict)) for hit, verdict in rows)
-        return Best(max(known, default=None), unknown)
+        return Best(
+            max(known, default=None),
+            unknown + len(self._within(limit, over)),
+            self._unasked_within(limit, over),
+            sum(one.why == "unselected" for one in self._left_out(limit, over)),
+        )
 
-    def trajectories(self, metric: Metric, limit: int) -> list[Trajectory]:
+    def trajectories(self, metric: Metric, limit: int, over: Over = "asked") -> list[Trajectory]:
         """What each trajectory adds, planned ones that have no turn included."""
         rows: dict[str, list[TurnRow]] = defaultdict(list)
         for row in self._judged(limit):
             rows[row.key.trajectory_id].append(row)
-        left_out = self._left_out(limit)
-        known = sorted(rows.keys() | left_out.keys())
-        found = [_trajectory(metric, rows[name], limit - left_out.get(name, 0)) for name in known]
+        left_out = Counter(one.trajectory for one in self._left_out(limit, over))
+        known = sorted(rows.keys() | {one.trajectory for one in self._excluded if one.turn < limit})
+        found = [_trajectory(metric, rows[name], limit - left_out[name]) for name in known]
         return [*found, *[Trajectory(0, limit, None)] * (self.cell.trajectories - len(found))]
 
     def _judged(self, limit: int) -> Iterable[TurnRow]:
@@ -104,16 +144,26 @@ class CellTurns:
             row for row in self.rows if row.key.turn < limit and row.verdict.outcome is not Outcome.INFRASTRUCTURE_ERROR
         )
 
-    def _left_out(self, limit: int) -> dict[str, int]:
-        """Trajectory -> turns below the limit that are not in N."""
-        found: dict[str, int] = defaultdict(int)
-        for trajectory, turn in self._excluded:
-            found[trajectory] += turn < limit
-        return found
+    def _left_out(self, limit: int, over: Over) -> list[_LeftOut]:
+        """Turns below the limit that are not in N."""
+        return [one for one in self._excluded if one.turn < limit and one.why not in _WITHIN[over]]
+
+    def _within(self, limit: int, over: Over) -> list[_LeftOut]:
+        """Turns below the limit that the report leaves out and that are unknown turns in N here."""
+        return [one for one in self._excluded if one.turn < limit and one.why in _WITHIN[over]]
+
+    def _unasked_within(self, limit: int, over: Over) -> int:
+        return sum(one.why == "unasked" for one in self._within(limit, over))
 
     @cached_property
-    def _excluded(self) -> list[tuple[str, int]]:
-        return [(result.trajectory, result.turn) for result in results_of(self.report, self.cell) if result.excluded]
+    def _excluded(self) -> list[_LeftOut]:
+        faults = [row.key for row in self.rows if row.verdict.outcome is Outcome.INFRASTRUCTURE_ERROR]
+        unasked = unasked_of(self.report, self.cell, self.rows)
+        return [
+            *(_LeftOut(key.trajectory_id, key.turn, "fault") for key in faults),
+            *(_LeftOut(turn.trajectory, turn.turn, "unasked") for turn in unasked),
+            *(_LeftOut(turn.trajectory, turn.turn, "unselected") for turn in unselected_of(self.report, self.cell)),
+        ]
 
 
 def cells_of(report: RunReport) -> list[CellTurns]:
@@ -134,30 +184,15 @@ def lets_through(metric: Metric, key: CellKey) -> bool:
     return _matches(key.model, metric.model) and _matches(key.case, metric.case) and _matches(key.arch, metric.arch)
 
 
-def is_hit(metric: Metric, verdict: Verdict) -> bool | None:
+def hit_of(metric: Metric, verdict: Verdict) -> bool | None:
     """Whether a judged turn counts; None where that is unknown. For a best speedup: whether its speedup does."""
-    answers = [None if verdict.outcome is Outcome.UNKNOWN else verdict.correct]
-    if metric.inst or metric.name == "target":
-        answers.append(None if verdict.target is Target.UNKNOWN else verdict.target is Target.EXECUTED)
-    if metric.threshold is not None:
-        answers.append(_faster(verdict, metric.threshold))
-    return False if False in answers else None if None in answers else True
-
-
-def speed_unknown(verdict: Verdict) -> bool:
-    """Whether nobody measured the speed; a speedup that is withheld for cause is known not to count."""
-    return verdict.speedup is None and (verdict.latency_ms is None or verdict.baseline_ms is None)
-
-
-def _faster(verdict: Verdict, threshold: Decimal) -> bool | None:
-    if verdict.speedup is not None:
-        # As floats, so that 0.8 means what it means in a report.
-        return verdict.speedup > float(threshold)
-    return None if speed_unknown(verdict) else False
+    # A float, so that 0.8 means what it means in a report.
+    above = None if metric.threshold is None else float(metric.threshold)
+    return is_hit(verdict, inst=metric.inst or metric.name == "target", above=above)
 
 
 def _trajectory(metric: Metric, rows: Sequence[TurnRow], turns: int) -> Trajectory:
-    hits = [row.verdict for row in rows if is_hit(metric, row.verdict)]
+    hits = [row.verdict for row in rows if hit_of(metric, row.verdict)]
     speedups = [verdict.speedup for verdict in hits if verdict.speedup is not None]
     return Trajectory(len(hits), turns, max(speedups, default=None))
 

@@ -9,13 +9,10 @@ from typing import NamedTuple
 from ptxbench.report.calls import count_of
 from ptxbench.report.cell import CellKey
 from ptxbench.report.document import RunReport
-from ptxbench.report.gates.expression import Metric
+from ptxbench.report.gates.expression import CORE, Metric
 from ptxbench.report.gates.judgement import Answer, percent
 from ptxbench.report.gates.measure import CellTurns, cells_of
 from ptxbench.verdict.metrics import DASH, format_speedup
-
-KEPT = (Metric("correct"), Metric("target"), Metric("best_speedup"), Metric("best_speedup", inst=True))
-"""What may not fall."""
 
 
 class Drop(NamedTuple):
@@ -59,17 +56,21 @@ class Held(NamedTuple):
         kept = sum(drop.answer is Answer.MET for drop in self.drops)
         parts = [f"{kept} of {count_of(len(self.drops), 'value')} of {count_of(self.cells, 'cell')} kept"]
         if self.elsewhere:
-            parts.append(f"{count_of(self.elsewhere, 'cell')} of the baseline not in this session")
+            parts.append(
+                f"{count_of(self.elsewhere, 'cell')} of the baseline not in this session, so that nobody knows what "
+                f"became of {'it' if self.elsewhere == 1 else 'them'}"
+            )
         if self.new:
             parts.append(f"{count_of(self.new, 'cell')} not in the baseline")
         return ", ".join(parts)
 
 
 def judge_regression(baseline: RunReport, report: RunReport, most: Fraction, absent: Collection[CellKey] = ()) -> Held:
-    """Compare a report with an earlier one: each metric of ``KEPT`` may fall by the share ``most`` of its old value.
+    """Compare a report with an earlier one: each metric of ``CORE`` may fall by the share ``most`` of its old value.
 
     ``absent`` are cells that this session asked for and has no record of. A value that is unknown now, or could have
-    fallen because of unknown turns, is not kept. What had no value before is not compared.
+    fallen because of unknown turns or of turns that are left out now, is not kept; nor, as a whole, is a baseline of
+    which this session did not ask for every cell. What had no value before is not compared.
     """
     before = {found.cell.key: found for found in cells_of(baseline)}
     after = {found.cell.key: found for found in cells_of(report)}
@@ -80,12 +81,15 @@ def judge_regression(baseline: RunReport, report: RunReport, most: Fraction, abs
     drops.sort(key=lambda drop: (drop.answer, drop.change if drop.change is not None else -1.0))
     answer = min((drop.answer for drop in drops), default=Answer.UNKNOWN)
     compared = len(common) + len(lost)
-    return Held(answer, tuple(drops), compared, len(before) - compared, len(after) - len(common))
+    elsewhere = len(before) - compared
+    if elsewhere:
+        answer = min(answer, Answer.UNKNOWN)
+    return Held(answer, tuple(drops), compared, elsewhere, len(after) - len(common))
 
 
 def _drops(before: CellTurns, after: CellTurns | None, most: Fraction) -> Iterator[Drop]:
     limit = before.given if after is None else min(before.given, after.given)
-    for metric in KEPT:
+    for metric in CORE:
         drop = (
             _rate(metric, before, after, limit, most) if metric.is_rate else _best(metric, before, after, limit, most)
         )
@@ -95,11 +99,13 @@ def _drops(before: CellTurns, after: CellTurns | None, most: Fraction) -> Iterat
 
 def _rate(metric: Metric, before: CellTurns, after: CellTurns | None, limit: int, most: Fraction) -> Drop | None:
     old = before.tally(metric, limit)
+    if old.turns == 0:
+        return Drop(before.cell.key, metric, limit, Answer.UNKNOWN, "?", "?", None, "no turn of the baseline is in N")
     if old.hits == 0:
         return None
     if after is None:
         return _absent(before, metric, limit, percent(old.low))
-    new = after.tally(metric, limit)
+    new = after.tally(metric, limit, "all")
     floor = old.low * (1 - most)
     answer = Answer.MET if new.turns and new.low >= floor else Answer.FAILED if new.high < floor else Answer.UNKNOWN
     note = f"{count_of(new.unknown, 'unknown turn')}: up to {percent(new.high)}" if new.unknown else ""
@@ -122,7 +128,7 @@ def _best(metric: Metric, before: CellTurns, after: CellTurns | None, limit: int
         return None
     if after is None:
         return _absent(before, metric, limit, format_speedup(old))
-    new = after.best(metric, limit)
+    new = after.best(metric, limit, "all")
     kept = new.speedup is not None and new.speedup >= old * float(1 - most)
     answer = Answer.MET if kept else Answer.UNKNOWN if new.unknown else Answer.FAILED
     return Drop(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ptxbench.records import PASSING_ENDS
 from ptxbench.report.cell import Cell, CellKey
 from ptxbench.report.document import RunReport, TurnRow
-from ptxbench.report.results import results_of
+from ptxbench.report.results import cell_key, results_of
 from ptxbench.report.sources import Source
 from ptxbench.verdict.metrics import TurnResult
 
@@ -50,16 +50,26 @@ class Row(NamedTuple):
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """The turns by prompt variant, in order. N of each is nominal where the plan divides evenly."""
+        """The turns by prompt variant, in order, also of one that was planned and has none.
+
+        Of a report that does not say which were planned, N of each is nominal where the plan divides evenly.
+        """
         groups: dict[int, list[TurnResult]] = defaultdict(list)
         for result in self.results:
             found = _TRAJECTORY.search(result.trajectory)
             groups[int(found[1]) if found else 0].append(result)
-        planned, rest = divmod(self.cell.trajectories, len(groups) or 1)
+        planned = {plan.variant: plan.trajectories for plan in self.cell.variants}
+        if not planned:
+            share, rest = divmod(self.cell.trajectories, len(groups) or 1)
+            planned = dict.fromkeys(groups, 0 if rest else share)
         return tuple(
-            Variant(tuple(group), max(0 if rest else planned, len({result.trajectory for result in group})))
-            for _, group in sorted(groups.items())
+            Variant(tuple(groups[number]), max(planned.get(number, 0), _trajectories(groups[number])))
+            for number in sorted(planned.keys() | groups.keys())
         )
+
+
+def _trajectories(results: Iterable[TurnResult]) -> int:
+    return len({result.trajectory for result in results})
 
 
 class Board(NamedTuple):
@@ -100,35 +110,36 @@ def make_board(sources: Sequence[Source]) -> Board:
         for turn in source.report.turns:
             turns[CellKey(turn.key.model, turn.key.case, turn.key.arch)].append(turn)
         for cell in source.report.cells:
+            results = tuple(results_of(source.report, cell))
             rows.append(
                 Row(
                     label=label_of(source, cell.model, len(sources)),
                     cell=cell,
-                    results=tuple(results_of(source.report, cell)),
+                    results=results,
                     turns=tuple(turns[cell.key]),
-                    missing=_missing(source.report, cell, turns[cell.key]),
+                    missing=_missing(source.report, cell, results),
                 )
             )
     return Board(tuple(rows))
 
 
-def _missing(report: RunReport, cell: Cell, turns: Iterable[TurnRow]) -> dict[tuple[str, int], str]:
-    known = {(turn.key.trajectory_id, turn.key.turn) for turn in turns}
-    ends = {
-        end.key.trajectory_id: end.reason
+def _missing(report: RunReport, cell: Cell, results: Iterable[TurnResult]) -> dict[tuple[str, int], str]:
+    rows = [row for row in report.turns if cell_key(row.key) == cell.key]
+    known = {(row.key.trajectory_id, row.key.turn) for row in rows}
+    # From a turn on: why the trajectory went no further. A stored end says more than the last turn does.
+    stops = {row.trajectory: (row.turn + 1, "target_reached") for row in results if row.ended_by_target}
+    stops |= {
+        end.key.trajectory_id: (end.key.turn, "not_asked" if end.reason in PASSING_ENDS else end.reason)
         for end in report.ends
-        if CellKey(end.key.model, end.key.case, end.key.arch) == cell.key
+        if cell_key(end.key) == cell.key
     }
-    names = sorted({name for name, _ in known} | set(ends))
+    names = sorted({name for name, _ in known} | set(stops))
     # A trajectory of which nothing is known has no name of its own.
     names += [f"#{number}" for number in range(cell.trajectories - len(names))]
-    return {
-        (name, turn): _why(ends.get(name))
-        for name in names
-        for turn in range(cell.turns_per_trajectory)
-        if (name, turn) not in known
-    }
-
-
-def _why(reason: str | None) -> str:
-    return "not_asked" if reason is None or reason in PASSING_ENDS else reason
+    found = {}
+    for name in names:
+        stop, why = stops.get(name, (cell.turns_per_trajectory, ""))
+        for turn in range(cell.turns_per_trajectory):
+            if (name, turn) not in known:
+                found[name, turn] = why if turn >= stop else "no_record"
+    return found

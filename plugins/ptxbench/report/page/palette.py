@@ -55,19 +55,29 @@ NOT_TAKEN: dict[str, Look] = {
     "target_reached": Look("ended: target reached", "#d3e8da", "·"),
     "context_exhausted": Look("ended: context full", "#e6d7c3", "·"),
     "not_asked": Look("not asked for", "#d9dbe0", "·"),
+    "no_record": Look("did not happen", "#e3d3e6", "·"),
 }
 """Turns that never happened, by why; drawn hatched."""
 
+_SUBJECTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7f4fc9", "#8c564b")
+FAINT = 0.45
+"""Opacity of points that are not the best ones."""
+
 _DARK = {INK: "#e8eaed", MUTED: "#a0a7b0", GRID: "#343a42", SURFACE: "#171a1f"}
-_DARK_NOT_TAKEN = {"target_reached": "#2c4a37", "context_exhausted": "#4d4232", "not_asked": "#3a3f47"}
+_DARK_NOT_TAKEN = {
+    "target_reached": "#2c4a37",
+    "context_exhausted": "#4d4232",
+    "not_asked": "#3a3f47",
+    "no_record": "#483a4d",
+}
 DARK = (
     _DARK
     | {NOT_TAKEN[name].colour: colour for name, colour in _DARK_NOT_TAKEN.items()}
     | {faded(NOT_TAKEN[name].colour, FLOW): faded(colour, 0.7) for name, colour in _DARK_NOT_TAKEN.items()}
+    | {faded(colour, FAINT): faded(colour, 0.95) for colour in _SUBJECTS}
 )
-"""What stands for the neutral colours of a figure in dark: the page replaces them, and nothing else."""
+"""What stands for the neutral and the faint colours of a figure in dark: the page replaces them, and nothing else."""
 
-_SUBJECTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7f4fc9", "#8c564b")
 _SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star", "hexagon")
 
 

@@ -1,8 +1,8 @@
-"""Making text of models and tools safe to show."""
+"""Names of models and cases in figures."""
 
 from __future__ import annotations
 
-import unicodedata
+from ptxbench.plain import visible
 
 MOST = 80
 """Characters of a name in a figure."""
@@ -14,11 +14,3 @@ def plain(text: str, most: int = MOST) -> str:
     shown = visible(text)
     shown = shown if len(shown) <= most else f"{shown[: most - 2]}.."
     return "".join(_MARKUP.get(character, character) for character in shown)
-
-
-def visible(text: str) -> str:
-    """``text`` with control and formatting characters, also those that turn the direction of writing, spelled out."""
-    return "".join(
-        f"\\u{ord(character):04x}" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") else character
-        for character in text
-    )

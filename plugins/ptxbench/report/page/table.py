@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from ptxbench.plain import visible
 from ptxbench.report.cell import AtLimit, Rate
 from ptxbench.report.notes import notes
 from ptxbench.report.page.board import Board, Row
-from ptxbench.report.page.plain import visible
 from ptxbench.report.sources import Source
-from ptxbench.report.terminal import UNKNOWN, rate_text
-from ptxbench.verdict.metrics import format_speedup
+from ptxbench.report.terminal import best_text, rate_text
 
 _WIDE = 100_000
 """Notes are not wrapped: the page does that."""
@@ -128,9 +127,7 @@ def _fast(number: int, *, inst: bool) -> Callable[[Row], Rate | None]:
 
 
 def _best(row: Row, *, inst: bool) -> str:
-    last = row.cell.limits[-1]
-    speedup, rate = (last.target_best_speedup, last.target) if inst else (last.best_speedup, last.correct)
-    return UNKNOWN if speedup is None and rate_text(rate) == UNKNOWN else format_speedup(speedup)
+    return best_text(row.cell.limits[-1], inst=inst)
 
 
 def _unknown(row: Row) -> str:

@@ -8,7 +8,7 @@ from ptxbench.records import Outcome, Target
 from ptxbench.report import build_report
 from ptxbench.report.gates import Answer, judge_gate, parse
 from tests.unit.report.gates.test_measure import cells
-from tests.unit.report.reports import CELL, INFRASTRUCTURE, UNKNOWN, WRONG, made, records, report
+from tests.unit.report.reports import CELL, INFRASTRUCTURE, UNKNOWN, WRONG, key, made, partial, records, report
 
 MIXED = report([made(0.9), made(1.1), WRONG, UNKNOWN])
 NAME = f"claude {CELL.case} h100"
@@ -121,3 +121,29 @@ def test_unknown_turns_decide_exactly_where_it_matters_what_they_are(trajectorie
         for kindly in (True, False)
     )
     assert answer is (worst if best is worst else Answer.UNKNOWN)
+
+
+@pytest.mark.parametrize("reason", ["budget", "stopped", "unmeasured"])
+def test_turns_that_were_not_asked_for_are_unknown_and_their_number_is_told(reason):
+    made_report = partial([made(1.0)] * 4, [made(1.0)] * 3, turns=8, reason=reason)
+    assert made_report.cells[0].limits[-1].correct.turns == 7
+    judged = judge_gate(parse("correct >= 90%"), made_report)
+    (finding,) = judged.findings
+    assert (judged.answer, finding.value) == (Answer.UNKNOWN, "43.8% (7 of 16)")
+    assert finding.note == "9 unknown turns, 9 of them not asked for: up to 100.0%"
+    assert judge_gate(parse("correct >= 40%"), made_report).answer is Answer.MET
+    assert judge_gate(parse("correct.at(1) == 100%"), made_report).answer is Answer.MET
+    (best,) = judge_gate(parse("best_speedup <= 2"), made_report).findings
+    assert (best.answer, best.note) == (Answer.UNKNOWN, "9 turns of unknown speed, 9 of them not asked for")
+
+
+def test_a_target_that_was_reached_leaves_nothing_unknown():
+    reached = partial([made(1.0), made(1.3)], turns=8, reason="target_reached")
+    assert judge_gate(parse("correct == 25%"), reached).answer is Answer.MET
+
+
+def test_turns_that_were_not_selected_are_no_part_of_a_gate_which_says_so():
+    some = partial([WRONG, made(1.0)], [made(1.0)], turns=3, reason="", unselected=[key(0, 2), key(1, 1), key(1, 2)])
+    (finding,) = judge_gate(parse("correct >= 60%"), some).findings
+    assert (finding.answer, finding.value) == (Answer.MET, "66.7% (2 of 3)")
+    assert finding.note == "3 turns were not selected"

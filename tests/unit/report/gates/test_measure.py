@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ptxbench.records import Outcome, Target, Verdict
 from ptxbench.report.gates import Metric
 from ptxbench.report.gates.measure import Best, Tally, Trajectory, cells_of, selected
+from ptxbench.report.terminal import best_text
 from ptxbench.verdict.metrics import FAST_P
 from tests.unit.report.reports import INFRASTRUCTURE, UNKNOWN, WRONG, made, report
 
@@ -17,6 +18,8 @@ from tests.unit.report.reports import INFRASTRUCTURE, UNKNOWN, WRONG, made, repo
 def judged(outcome: Outcome, target: Target, speedup: float) -> Verdict:
     if outcome is Outcome.UNKNOWN and target is Target.EXECUTED:
         target = Target.UNKNOWN  # what nobody ran, nobody saw execute
+    if speedup < 0.3:  # nobody timed it
+        return made(outcome=outcome, target=target, measured=False)
     return made(speedup if outcome is Outcome.CORRECT else None, outcome=outcome, target=target)
 
 
@@ -39,11 +42,19 @@ def test_over_a_cell_they_are_the_reports_own(trajectories):
             rates[Metric("fast_p", Decimal(str(fast.p)), inst=True)] = fast.inst
         for metric, rate in rates.items():
             assert found.tally(metric, at.limit) == Tally(rate.hits, rate.turns, rate.unknown), metric
+            every = found.tally(metric, at.limit, "all")
+            assert every.hits == rate.hits
+            assert every.turns == found.cell.trajectories * at.limit
+            assert every.unknown - rate.unknown == every.turns - rate.turns
             parts = found.trajectories(metric, at.limit)
             assert len(parts) == found.cell.trajectories
             assert (sum(part.hits for part in parts), sum(part.turns for part in parts)) == (rate.hits, rate.turns)
         assert found.best(Metric("best_speedup"), at.limit).speedup == at.best_speedup
         assert found.best(Metric("best_speedup", inst=True), at.limit).speedup == at.target_best_speedup
+        for inst in (False, True):
+            best = found.best(Metric("best_speedup", inst=inst), at.limit)
+            nothing = at.correct.turns == 0
+            assert (best_text(at, inst=inst) == "?") is (best.speedup is None and (best.unknown > 0 or nothing))
     assert len(made_report.cells[0].limits[0].fast_p) == len(FAST_P)
 
 

@@ -4,12 +4,11 @@ import base64
 import gzip
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.report.page.packing import MOST_CHARS, Texts, packed, shortened
-from ptxbench.report.page.plain import MOST, plain, visible
+from ptxbench.report.page.plain import MOST, plain
 from ptxbench.report.page.table import text
 
 
@@ -64,14 +63,6 @@ def test_names_in_figures_have_no_markup_and_one_line(value) -> None:
     assert not set("<>\n\r") & set(shown)
     assert shown.count("&") == sum(shown.count(entity) for entity in ("&lt;", "&gt;", "&amp;"))
     assert len(shown) <= MOST * len("&amp;")
-
-
-@pytest.mark.parametrize(
-    ("given_text", "expected"),
-    [("a\u202eb", "a\\u202eb"), ("a\tb", "a\\u0009b"), ("zero\u200bwidth", "zero\\u200bwidth"), ("größe ✓", "größe ✓")],
-)
-def test_what_cannot_be_seen_is_spelled_out(given_text, expected) -> None:
-    assert visible(given_text) == expected
 
 
 def test_html_is_escaped_also_in_attributes() -> None:

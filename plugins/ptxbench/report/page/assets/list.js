@@ -18,6 +18,7 @@ class VirtualList {
   show(items) {
     this.items = items;
     this.space.style.height = `${items.length * this.height}px`;
+    this.node.style.setProperty('--rows', `${items.length * this.height + 2}px`);  // with its border
     this.active = items.indexOf(this.chosen);
     this.node.scrollTop = this.active < 0 ? 0 : Math.max(0, (this.active - 1) * this.height);
     this.render();

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxbench.records import Outcome, Target
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 ORDER = tuple(LOOKS)
+_Node = tuple[int, str]
+"""A turn and what became of it."""
 _WITHOUT = {"shape": "\\", "size": 6, "solidity": 0.35, "fgcolor": SURFACE, "fillmode": "overlay"}
 _GAP = 0.016
 """Between two nodes of a column, as a share of the height."""
@@ -130,10 +132,24 @@ def _flow(turns: Sequence[_Taken]) -> Figure:
         if number + 1 in path
     )
     nodes = [(number, state) for number in sorted(columns) for state in ORDER if columns[number][state]]
-    places = _places(columns)
+    seen = {state for _, state in nodes}
+    last = max(columns)
+    return figure(
+        [_bands(nodes, _places(columns), links), *(_key(state) for state in ORDER if state in seen)],
+        margin={"l": 12, "r": 12, "t": 30, "b": 12},
+        xaxis={"visible": False, "fixedrange": True},
+        yaxis={"visible": False, "fixedrange": True},
+        legend={"orientation": "h", "x": 0, "y": -0.04, "yanchor": "top", "font": {"size": 12}},
+        annotations=[_heading(number, last) for number in sorted(columns)],
+    )
+
+
+def _bands(
+    nodes: Sequence[_Node], places: Mapping[_Node, tuple[float, float]], links: Mapping[tuple[int, str, str], int]
+) -> dict[str, Any]:
+    """The diagram: ``links`` counts the trajectories from a turn's state to the next turn's."""
     index = {node: at for at, node in enumerate(nodes)}
-    keys = list(links)
-    sankey = {
+    return {
         "type": "sankey",
         "arrangement": "fixed",
         "node": {
@@ -148,27 +164,17 @@ def _flow(turns: Sequence[_Taken]) -> Figure:
             "hovertemplate": "%{customdata}, %{value}<extra></extra>",
         },
         "link": {
-            "source": [index[number, before] for number, before, _ in keys],
-            "target": [index[number + 1, after] for number, _, after in keys],
-            "value": [links[key] for key in keys],
-            "color": [faded(LOOKS[before].colour, FLOW) for _, before, _ in keys],
-            "customdata": [f"{LOOKS[before].label} → {LOOKS[after].label}" for _, before, after in keys],
+            "source": [index[number, before] for number, before, _ in links],
+            "target": [index[number + 1, after] for number, _, after in links],
+            "value": list(links.values()),
+            "color": [faded(LOOKS[before].colour, FLOW) for _, before, _ in links],
+            "customdata": [f"{LOOKS[before].label} → {LOOKS[after].label}" for _, before, after in links],
             "hovertemplate": "%{customdata}, %{value}<extra></extra>",
         },
     }
-    seen = {state for _, state in nodes}
-    last = max(columns)
-    return figure(
-        [sankey, *(_key(state) for state in ORDER if state in seen)],
-        margin={"l": 12, "r": 12, "t": 30, "b": 12},
-        xaxis={"visible": False, "fixedrange": True},
-        yaxis={"visible": False, "fixedrange": True},
-        legend={"orientation": "h", "x": 0, "y": -0.04, "yanchor": "top", "font": {"size": 12}},
-        annotations=[_heading(number, last) for number in sorted(columns)],
-    )
 
 
-def _places(columns: dict[int, Counter[str]]) -> dict[tuple[int, str], tuple[float, float]]:
+def _places(columns: dict[int, Counter[str]]) -> dict[_Node, tuple[float, float]]:
     """Centre of each node, 0..1: in every column the same order, so that the eye can follow one outcome."""
     last = max(columns) or 1
     # As plotly scales: so that the column with the least room for values fits.

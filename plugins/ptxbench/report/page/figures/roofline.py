@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ptxbench.report.document import Roofline, TurnRow
 from ptxbench.report.page.board import Board
 from ptxbench.report.page.figures.base import Card, View, figure, logarithmic
-from ptxbench.report.page.palette import INK, MUTED, SURFACE, SubjectLook, subject_looks
+from ptxbench.report.page.palette import FAINT, INK, MUTED, SURFACE, SubjectLook, faded, subject_looks
 from ptxbench.report.page.plain import plain
 
 if TYPE_CHECKING:
@@ -113,13 +113,18 @@ def _marks(points: Iterable[_Point], look: SubjectLook, shift: float) -> tuple[d
     faint = [point for point in others.values() if best[point.case] is not point]
     filled = {"color": look.colour, "symbol": look.symbol, "size": 11, "line": {"color": SURFACE, "width": 1.2}}
     return (
-        _scatter(faint, shift) | {"opacity": 0.45, "showlegend": False, "marker": _open(look)},
+        _scatter(faint, shift) | {"showlegend": False, "marker": _open(look)},
         _scatter(list(best.values()), shift) | {"marker": filled},
     )
 
 
 def _open(look: SubjectLook) -> dict[str, Any]:
-    return {"color": "rgba(0,0,0,0)", "symbol": look.symbol, "size": 6, "line": {"color": look.colour, "width": 1}}
+    return {
+        "color": "rgba(0,0,0,0)",
+        "symbol": look.symbol,
+        "size": 6,
+        "line": {"color": faded(look.colour, FAINT), "width": 1},
+    }
 
 
 def _scatter(points: Sequence[_Point], shift: float) -> dict[str, Any]:

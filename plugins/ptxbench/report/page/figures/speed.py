@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -27,6 +28,8 @@ STEP = 0.01
 """Distance of the points of a curve on the axis of p."""
 LEAST_P = 1.3
 """Curves go at least this far, so that those of different workloads compare."""
+MOST_STEPS = 1000
+"""Of a curve: a workload on which somebody is a thousand times faster has a coarser one."""
 
 
 class Curve(NamedTuple):
@@ -95,7 +98,8 @@ def _turns(row: Row) -> int:
 
 def _fast_p(rows: Iterable[Row], looks: dict[str, SubjectLook], best: float) -> Figure:
     end = max(LEAST_P, best + 0.1)
-    p = [round(at * STEP, 2) for at in range(int(end / STEP) + 1)]
+    step = STEP * math.ceil(end / STEP / MOST_STEPS)
+    p = [round(at * step, 2) for at in range(int(end / step) + 1)]
     bands: list[Any] = []
     lines: list[Any] = []
     for row in rows:
@@ -108,7 +112,7 @@ def _fast_p(rows: Iterable[Row], looks: dict[str, SubjectLook], best: float) -> 
     top = max((max(trace["y"], default=0) for trace in (*bands, *lines)), default=0)
     return figure(
         [*bands, *lines],
-        xaxis=axis("speedup threshold p", range=[0, end], dtick=0.2),
+        xaxis=axis("speedup threshold p", range=[0, end], dtick=0.2 if end <= 4 else None),
         yaxis=axis("share of turns, %", range=[0, max(10.0, top * 1.08)]),
         shapes=[_guide("x", 1.0)],
     )
