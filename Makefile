@@ -33,7 +33,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m pytest -m h100 --model=reference $(ARGS)
 
 # Without the benchmark's plugin, whose scheduler hands out work in blocks: good for trajectories, not for tests.
-test: $(INSTALLED) $(VENV)/.torch
+test: $(INSTALLED) $(VENV)/.torch $(VENV)/.peers
 	$(BIN)/python -m pytest tests ptx_tests/test_packs.py ptx_tests/packs/b200 -p no:ptxbench.plugin.pytest_plugin -n $(JOBS) $(ARGS)
 
 # All four, whatever the first ones find.
@@ -74,6 +74,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	fi
 	$(PIP) install --quiet -c constraints.txt setuptools
 	$(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[toolchain,test]'
+	@touch $@
+
+# Tests hold our models of the public schema to those of flashinfer-bench, whose models need nothing that is not here.
+# Its runtime would bring several GB. Where the package is not to be had, those tests are skipped and say so.
+$(VENV)/.peers: $(INSTALLED) constraints.txt
+	@$(PIP) install --quiet -c constraints.txt --no-deps flashinfer-bench || echo "no flashinfer-bench on this package index: tests that compare with it are skipped"
 	@touch $@
 
 # Some tests compare with torch on the CPU. Its CPU build is small, but not every package index has it, and the CUDA

@@ -49,13 +49,43 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument(
         "records", nargs="+", metavar="RUN|RECORD", help="a run (name or path), or the JSON file of one of its turns"
     )
+    _add_trace_set(judge)
     evidence = commands.add_parser("evidence", help="keep a run's measured evidence beside the committed kernels")
     evidence.add_argument("run", metavar="RUN", help="a run (name or path) that measured on a GPU")
     evidence.add_argument(
         "--into", type=Path, required=True, metavar="DIR", help="folder that holds <arch>/<definition>/kernel.cu"
     )
+    _add_collections(commands)
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
+
+
+def _add_trace_set(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--trace-set",
+        dest="trace_sets",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="the collection that a run is of, if it is of one; repeatable",
+    )
+
+
+def _add_collections(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser("export", help="write a run as a collection that other tools read")
+    export.add_argument("run", metavar="RUN", help="a run (name or path)")
+    export.add_argument(
+        "--format", choices=("flashinfer-trace",), default="flashinfer-trace", help="default: flashinfer-trace"
+    )
+    export.add_argument("--into", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+    _add_trace_set(export)
+    imported = commands.add_parser("import", help="get a run back from the collection that it was exported to")
+    imported.add_argument("source", type=Path, metavar="DIR", help="a folder that `ptxbench export` wrote")
+    imported.add_argument("--run", metavar="NAME|PATH", help="the run to write (default: its own name)")
+    convert = commands.add_parser("convert", help="write problems of SOL-ExecBench as a collection")
+    convert.add_argument("source", type=Path, metavar="DIR", help="a problem's folder, or a folder of such folders")
+    convert.add_argument("--into", type=Path, required=True, metavar="DIR", help="a new or empty folder")
 
 
 def _add_packs(packs: argparse.ArgumentParser) -> None:
@@ -91,7 +121,7 @@ def _judge(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.report import plans_of, render, summarize
 
-    found = rejudge(find_root(Path.cwd()), options.records)
+    found = rejudge(find_root(Path.cwd()), options.records, options.trace_sets)
     records = [*(again.record for again in found.turns), *found.excluded]
     cells = summarize(records, plans_of(found.last_turns), found.ends)
     _print(render(cells, shutil.get_terminal_size().columns))
@@ -111,6 +141,33 @@ def _evidence(options: argparse.Namespace) -> int:
     kept = keep_evidence(find_root(Path.cwd()), options.run, options.into)
     _print([f"{turn.turn}: {turn.path or f'nothing written: {turn.reason}'}" for turn in kept])
     return 0 if any(turn.path for turn in kept) else 1
+
+
+def _export(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.report.exporting import export_run
+
+    found = export_run(find_root(Path.cwd()), options.run, options.into, tuple(options.trace_sets))
+    counts = ("definitions", "workloads", "solutions", "traces")
+    _print([*found.left_out, f"{options.into}: {', '.join(f'{getattr(found, count)} {count}' for count in counts)}"])
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.report.importing import import_run
+
+    _print([f"{import_run(find_root(Path.cwd()), options.source, options.run)}: the run is back"])
+    return 0
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from ptxbench.report.converting import convert_problems
+
+    found = convert_problems(options.source, options.into)
+    _print(found.left_out)
+    _print([f"{options.into}: {found.definitions} definitions, {found.workloads} workloads"])
+    return 0 if found.definitions else 1
 
 
 def _packs(options: argparse.Namespace) -> int:
@@ -135,6 +192,9 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "judge": _judge,
     "evidence": _evidence,
+    "export": _export,
+    "import": _import,
+    "convert": _convert,
     "packs": _packs,
 }
 
@@ -142,3 +202,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 def _print(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,7 +10,7 @@ from ptxbench.cases import load_suite
 from ptxbench.models import PastTurn, Proposal
 from ptxbench.profiler.replay import ReplayProfiler
 from ptxbench.records import Candidate, Evidence, OutputComparison, WaitingPlace
-from ptxbench.records.evidence import MismatchPattern
+from ptxbench.records.mismatch import MismatchPattern
 from ptxbench.toolchain import Toolchain
 from ptxbench.verdict import judge, judge_extraction_error
 from tests.conftest import ROOT

@@ -43,6 +43,13 @@ def test_version_and_help(checkout):
     assert "doctor" in done.stdout
 
 
+def test_its_module_is_the_command_too(checkout):
+    for module in ("ptxbench", "ptxbench.cli"):
+        done = checkout.run(sys.executable, "-m", module, "export", "no-such-run", "--into", "out")
+        assert done.ret == 2
+        done.stderr.fnmatch_lines(["ptxbench export: *no-such-run*"])
+
+
 @pytest.mark.parametrize("name", ["monday", "generated/monday", "./generated/monday/"])
 def test_judging_a_run_again_changes_nothing(monday, name):
     before = record_of(monday).read_bytes()

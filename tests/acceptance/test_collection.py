@@ -38,6 +38,15 @@ def test_marks_select(checkout):
     assert len(collect(checkout, "--case", "mha_bwd*", "-m", "h100")) == 6
 
 
+def test_every_suite_at_once(checkout):
+    ids = collect(checkout, "--suite", "all", "-m", "h100", "-k", "test_correct")
+    assert len(ids) == 16
+    assert ids[0].endswith("[reference-gemm_n7168_k5120-h100-v0-t0-turn0]")
+    assert ids[-1].endswith("[reference-gqa_paged_decode_h24_kv8_d128_ps1-h100-v0-t0-turn0]")
+    assert len(collect(checkout, "--suite", "all", "-m", "h100 and generalization", "-k", "test_correct")) == 11
+    assert len(collect(checkout, "--suite", "generalization", "-m", "gemm or b200")) == 33
+
+
 def test_several_models_and_an_explicit_number_of_turns(checkout):
     checkout.makefile(".cu", mine="")
     ids = collect(
@@ -176,7 +185,7 @@ def test_an_option_out_of_range_is_a_usage_error(checkout, arguments, message):
         (("--model", "gpt-9"), "--model gpt-9: unknown model; expected one of: reference *; file:PATH *; replay:RUN *"),
         (("--model", "file:absent.cu"), "--model file:absent.cu: no such file*"),
         (("--model", "replay:never"), "*never: expected a run folder, found no run.json in it*"),
-        (("--suite", "secondary"), "unknown suite: expected one of primary; found 'secondary'*"),
+        (("--suite", "secondary"), "unknown suite: expected one of generalization, primary, all; found 'secondary'*"),
         (("--case", "conv*"), "unknown case: expected a name or glob that matches one of gemm_n7168_k5120, *'conv?'*"),
         (("--variants", "warp"), "--variants warp: expected a number, all, or names of none, *; found 'warp'"),
     ],

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-from ptxbench.profiler import comparison, comparison_kernel  # noqa: E402 - torch first
+from ptxbench.profiler import blocks, comparison, comparison_kernel  # noqa: E402 - torch first
 
 INF, NAN = math.inf, math.nan
 SPECIAL = [0.0, -0.0, 1.0, -1.0, INF, -INF, NAN, 3.0e38, 1e-30, 1.01]
@@ -45,3 +45,28 @@ def test_a_count_that_is_no_multiple_of_a_vector_is_compared_whole() -> None:
     values = torch.randn(1001, device="cuda", dtype=torch.bfloat16)
     found = comparison.compare_output("C", values[8:], values[8:].clone(), atol=0.0, rtol=0.0)
     assert (found.mismatched, found.elements) == (0, 993)
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths"),
+    [
+        ((2, 3, 130, 64), None),
+        ((2, 3, 130, 96), None),
+        ((2, 3, 1000), None),
+        ((300, 7168), None),
+        ((65, 131), None),
+        ((1, 1, 4, 12), None),
+        ((400, 24, 128), (1, 0, 2, 333, 64)),
+        ((400, 24), (1, 0, 2, 333, 64)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_sums_of_blocks_are_those_of_the_specification(
+    dtype: str, shape: tuple[int, ...], lengths: tuple[int, ...] | None
+) -> None:
+    output, reference = (each.view(shape) for each in pair(getattr(torch, dtype), math.prod(shape)))
+    cut = blocks._cut(shape, lengths, "cuda")
+    found = comparison_kernel.block_sums(output, reference, cut)
+    expected = blocks.block_sums(output, reference, cut)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
+    assert float(blocks.worst_error(output, reference, cut)) > 0

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from ptxbench.profiler.mismatch import mismatch_pattern  # noqa: E402 - torch first
 from ptxbench.records import Candidate  # noqa: E402
-from ptxbench.records.evidence import MismatchPattern  # noqa: E402
+from ptxbench.records.mismatch import MismatchPattern  # noqa: E402
 from ptxbench.verdict import judge  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.fixtures.kernels import load  # noqa: E402

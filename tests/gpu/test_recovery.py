@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 START_LIMIT_MS = 500.0
 LATENCY_SHARE = 0.01
+EVALUATIONS = 3
+"""Before and after. One latency against one other differs by the device's own drift: once by 1.04%."""
 
 
 @pytest.fixture
@@ -64,9 +66,10 @@ def own_sandboxes(others: set[int | None]) -> list[int]:
     return [pid for pid in sandboxes() if parent(pid) not in others | {None}]
 
 
-def latency_ns(evidence: Evidence) -> float:
-    timings = [trial.timing for trial in evidence.run.trials if trial.timing]
-    return statistics.median(statistics.median(timing.span_ns) for timing in timings)
+def latency_ns(evidences: list[Evidence]) -> float:
+    """The median over evaluations of the median over trials of the median over calls."""
+    runs = [[trial.timing for trial in evidence.run.trials if trial.timing] for evidence in evidences]
+    return statistics.median(statistics.median(statistics.median(each.span_ns) for each in run) for run in runs)
 
 
 def test_next_candidate_starts_at_once_and_reads_the_same(
@@ -79,16 +82,19 @@ def test_next_candidate_starts_at_once_and_reads_the_same(
 
     others = {parent(pid) for pid in sandboxes()}
     evaluate(reference_gemm)
-    healthy = evaluate(reference_gemm)
-    record: dict[str, object] = {"device": healthy.device.model_dump(), "measured_at": healthy.measured_at}
+    before = [evaluate(reference_gemm) for _ in range(EVALUATIONS)]
+    assert all(evidence.run.workload_state_cached for evidence in before)
+    record: dict[str, object] = {"device": before[0].device.model_dump(), "measured_at": before[0].measured_at}
     for fixture, status in (("illegal_address", RunStatus.RUNTIME_ERROR), ("endless", RunStatus.TIMEOUT)):
         assert evaluate(load(fixture)).run.status is status
         begin = time.perf_counter()
-        after = evaluate(reference_gemm)
+        after = [evaluate(reference_gemm)]
         wall_ms = (time.perf_counter() - begin) * 1e3
-        assert after.run.status is RunStatus.COMPLETED
-        start_ms = after.run.stages_ms["sandbox"] + after.run.stages_ms["load"]
-        share = abs(latency_ns(after) / latency_ns(healthy) - 1)
+        after += [evaluate(reference_gemm) for _ in range(EVALUATIONS - 1)]
+        assert all(evidence.run.status is RunStatus.COMPLETED for evidence in after)
+        assert all(evidence.run.workload_state_cached for evidence in after)
+        start_ms = after[0].run.stages_ms["sandbox"] + after[0].run.stages_ms["load"]
+        share = abs(latency_ns(after) / latency_ns(before) - 1)
         record[fixture] = {
             "next_candidate_loaded_ms": round(start_ms, 2),
             "next_evaluation_ms": round(wall_ms, 1),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
-from ptxbench.profiler.baselines import Bound, bind
+from ptxbench.profiler.baselines import bind
+from ptxbench.profiler.bound_call import Bound
 from ptxbench.profiler.oracle import baseline_worker
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.sandbox import Cupti, Recorder

@@ -123,6 +123,10 @@ def suite_identity(cases: Iterable[Case]) -> str:
 
     A turn measured under another content is another experiment, even if its key is the same.
     """
-    content = [case.model_dump(mode="json") for case in sorted(cases, key=lambda case: (case.name, case.arch.name))]
+    # Where a collection lies on this machine is no part of what it says.
+    content = [
+        case.model_dump(mode="json", exclude={"collection_root"})
+        for case in sorted(cases, key=lambda case: (case.name, case.arch.name))
+    ]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

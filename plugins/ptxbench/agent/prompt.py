@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
+from ptxbench.cases.collection_case import CollectionCase
 from ptxbench.errors import InputError
 from ptxbench.records import Message, PromptIdentity
 from ptxbench.trace.definition import AxisConst
+from ptxbench.trace.workload import SafetensorsInput
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 if TYPE_CHECKING:
@@ -22,12 +25,20 @@ TEMPLATE_VERSION = "2"
 NO_VARIANT = "none"
 """The prompt variant that adds nothing."""
 
+_SEQUENCES = (
+    "the floating-point inputs are standard normal; the *_indptr inputs are the offsets of sequences of different "
+    "lengths, from 0 to the number of all."
+)
+_PAGES = "kv_indices are page numbers of the cache, other ones in every call and in no order."
 _DATA = {
     "normal": "every input is standard normal.",
     "attention_backward": (
         "Q, K, V and dO are standard normal; O and L come from a real forward pass over Q, K and V "
         "(L is the natural logarithm of the sum of exponentials of the scaled scores)."
     ),
+    "gqa_ragged_prefill": _SEQUENCES,
+    "gqa_paged_prefill": f"{_SEQUENCES} {_PAGES}",
+    "gqa_paged_decode": f"{_SEQUENCES} {_PAGES}",
 }
 
 
@@ -102,18 +113,43 @@ def _definition(case: Case) -> str:
         description=definition.description or "(no description)",
         axes="\n".join(_axis(case, name) for name in definition.axes),
         arguments="\n".join(_arguments(case)),
-        data=_DATA[case.input_recipe],
+        data=_data(case),
         constraints="; ".join(f"`{constraint}`" for constraint in definition.constraints) or "none",
         atol=f"{case.tolerance.atol:g}",
         rtol=f"{case.tolerance.rtol:g}",
-        flops=f"{case.flops:,}",
-        flops_formula=case.flops_formula,
+        flops=f"{case.flops:,}" if case.flops else "an unknown number of",
+        flops_formula=case.flops_formula if case.flops else "nobody stated it",
         bytes=f"{case.bytes:,}",
         bytes_formula=case.bytes_formula,
         call=case.baseline.call,
         library=case.baseline.library,
         reference=definition.reference.strip(),
     )
+
+
+def _data(case: Case) -> str:
+    """Where the inputs come from. Those of a collection may be captured, or made by a function of its own."""
+    captured = [name for name, source in case.workload.inputs.items() if isinstance(source, SafetensorsInput)]
+    made = case.made.inputs if isinstance(case, CollectionCase) and case.made is not None else ()
+    if not captured and not made:
+        return " ".join((_DATA[case.input_recipe], *_sequences(case)))
+    tensors = [name for name, shape in case.input_shapes().items() if shape is not None]
+    texts = [f"{', '.join(captured)}: captured data, the same in every call"] if captured else []
+    texts += [f"{', '.join(made)}: made by a program of the workload's, other data in every call"] if made else []
+    if len(captured) + len(made) < len(tensors):
+        texts.append("other floating-point tensors are standard normal, other integers random")
+    return f"{'; '.join(texts)}."
+
+
+def _sequences(case: Case) -> Iterator[str]:
+    """How long the sequences of a ragged or paged workload are, and what ``pairs`` is in its formulas."""
+    structure = case.structure()
+    if structure is None:
+        return
+    least, most, count = min(structure.kv_lengths), max(structure.kv_lengths), len(structure.kv_lengths)
+    keys = f"{least} keys" if least == most else f"{least} to {most} keys"
+    sequences = "1 sequence" if count == 1 else f"{count} sequences"
+    yield f"This workload has {sequences} of {keys}; pairs = {structure.pairs:,} (query, key) pairs of one head."
 
 
 def _axis(case: Case, name: str) -> str:

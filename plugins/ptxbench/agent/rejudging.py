@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.run_names import resolve_run
 from ptxbench.agent.store import RunStore
 from ptxbench.agent.turn_files import DamagedTurn, read_record
@@ -15,7 +15,7 @@ from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.verdict import judge
 
 if TYPE_CHECKING:
-    from ptxbench.cases import Case, Suite
+    from ptxbench.cases import Case
 
 
 class Rejudged(NamedTuple):
@@ -39,13 +39,13 @@ class Rejudgement(NamedTuple):
     """The last turn that each trajectory of a run was given, whether or not it happened."""
 
 
-def rejudge(root: Path, names: Sequence[str]) -> Rejudgement:
+def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -> Rejudgement:
     """Judge every turn of the named runs and record files. Nothing is written.
 
     Raises InputError for a run that does not exist or is empty, a file that is no record, or a turn whose case is in no
-    suite of the checkout ``root``.
+    suite of the checkout ``root`` and in none of the collections ``trace_sets``.
     """
-    cases = _Cases(root)
+    cases = RunCases(root, trace_sets)
     found = Rejudgement([], [], [], [], [])
     for name in names:
         path = Path(name)
@@ -58,31 +58,7 @@ def rejudge(root: Path, names: Sequence[str]) -> Rejudgement:
     return found._replace(ends=list({end.key.trajectory_id: end for end in found.ends}.values()))
 
 
-class _Cases:
-    """Cases by name, from the suites that a run names."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._load = cache(self._suite)
-
-    def _suite(self, name: str) -> Suite:
-        from ptxbench.cases import load_suite
-
-        return load_suite(self._root, name)
-
-    def find(self, suites: Sequence[str], record: TurnRecord) -> Case:
-        """The case of a record."""
-        for name in suites:
-            for case in self._load(name).table:
-                if (case.name, case.arch.name) == (record.key.case, record.key.arch):
-                    return case
-        raise InputError(
-            f"turn {record.key}: expected the case {record.key.case} on {record.key.arch} in the suites "
-            f"{', '.join(suites) or '(none)'} of this checkout, found none; judge it in the checkout it came from"
-        )
-
-
-def _add_run(found: Rejudgement, store: RunStore, cases: _Cases) -> None:
+def _add_run(found: Rejudgement, store: RunStore, cases: RunCases) -> None:
     """Everything that a run holds. Raises InputError where that is nothing."""
     entries = list(store.entries())
     if not entries:

@@ -4,6 +4,7 @@ from ptxbench.cases.arch import Arch, SassFamilies, available_archs, load_arch, 
 from ptxbench.cases.case import Baseline, Case, InputRecipe, Op, Tolerance
 from ptxbench.cases.formula import FormulaError, evaluate
 from ptxbench.cases.root import find_root
+from ptxbench.cases.structure import Layout, Structure
 from ptxbench.cases.suite import Suite, available_suites, load_suite, select_cases
 
 __all__ = [
@@ -12,8 +13,10 @@ __all__ = [
     "Case",
     "FormulaError",
     "InputRecipe",
+    "Layout",
     "Op",
     "SassFamilies",
+    "Structure",
     "Suite",
     "Tolerance",
     "available_archs",

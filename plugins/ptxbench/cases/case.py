@@ -8,20 +8,23 @@ from pydantic import Field
 
 from ptxbench.cases.arch import Arch
 from ptxbench.cases.formula import evaluate
+from ptxbench.cases.structure import Layout, Structure, formula_values, structure_of
 from ptxbench.records import Record
 from ptxbench.trace.base import Text
 from ptxbench.trace.definition import Definition
-from ptxbench.trace.workload import Workload
+from ptxbench.trace.workload import ScalarInput, Workload
 
 Positive = Annotated[int, Field(gt=0)]
-Bound = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Bound = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""A tolerance above 1 lets an output pass that has nothing to do with the reference."""
 
-Op = Literal["gemm", "attention"]
+Op = Literal["gemm", "attention", "other"]
 """Coarse kind, also a pytest mark."""
 
-InputRecipe = Literal["normal", "attention_backward"]
+InputRecipe = Literal["normal", "attention_backward", "gqa_ragged_prefill", "gqa_paged_prefill", "gqa_paged_decode"]
 """How random inputs are made. ``normal``: all standard normal. ``attention_backward``: Q, K, V and dO standard normal,
-O and L from a real forward pass over Q, K, V (PROTOCOL 2)."""
+O and L from a real forward pass over Q, K, V (PROTOCOL 2). ``gqa_*``: the floating-point inputs standard normal, the
+sequences' offsets those of ``Case.structure``, page numbers drawn at random."""
 
 
 class Baseline(Record):
@@ -75,6 +78,15 @@ class Case(Record):
         """Input name -> shape, in definition order; None for scalars."""
         return self.definition.input_shapes(self.workload.axes)
 
+    def scalars(self) -> dict[str, bool | int | float]:
+        """Inputs that are passed by value -> their values, in definition order."""
+        sources = {name: self.workload.inputs[name] for name in self.definition.inputs}
+        return {name: source.value for name, source in sources.items() if isinstance(source, ScalarInput)}
+
+    def structure(self, layout: Layout = "official") -> Structure | None:
+        """The sequences of a ragged or paged workload; None for the others."""
+        return structure_of(self.input_recipe, self.axes, self.workload.uuid, layout)
+
     def output_shapes(self) -> dict[str, tuple[int, ...]]:
         """Output name -> shape, in definition order. Outputs of a case are tensors: the kernel writes into them."""
         shapes = self.definition.output_shapes(self.workload.axes)
@@ -95,7 +107,7 @@ class Case(Record):
         if axes == self.workload.axes:
             return self
         workload = self.workload.model_copy(update={"axes": axes, "uuid": f"{self.workload.uuid}-shrunk"})
-        values = self.definition.axis_values(axes)
+        values = formula_values(self.input_recipe, self.definition.axis_values(axes), workload.uuid)
         return self.model_copy(
             update={
                 "workload": workload,

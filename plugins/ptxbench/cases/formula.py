@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from ptxbench.errors import InputError
+from ptxbench.trace.python_source import NotPythonError, parse_expression
 
 MAX_LENGTH = 500
 """Characters. Keeps the nesting far below the interpreter's recursion limit."""
@@ -53,8 +54,8 @@ def _parse(formula: str) -> ast.expr:
     if len(formula) > MAX_LENGTH:
         raise FormulaError(formula, f"at most {MAX_LENGTH} characters", str(len(formula)))
     try:
-        return ast.parse(formula.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return parse_expression(formula.strip())
+    except NotPythonError as error:
         raise FormulaError(formula, "an arithmetic expression over axis names", f"{error}") from None
 
 

@@ -11,17 +11,24 @@ from pydantic import Field, StringConstraints
 
 from ptxbench.cases.arch import Arch, available_archs, load_arch
 from ptxbench.cases.case import Baseline, Case, InputRecipe, Op, Positive, Tolerance
+from ptxbench.cases.defaults import default_fields
 from ptxbench.cases.formula import FormulaError, evaluate
+from ptxbench.cases.integers import resolved
 from ptxbench.cases.names import expect_known
+from ptxbench.cases.structure import formula_values
 from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.errors import InputError
 from ptxbench.records import Record
 from ptxbench.trace.base import FileName, Loc, Text
-from ptxbench.trace.collection import load_definition, load_workloads
+from ptxbench.trace.collection import WorkloadLine, load_definition, read_workloads
 from ptxbench.trace.definition import Definition
 from ptxbench.trace.document import Document
-from ptxbench.trace.faults import did_you_mean
-from ptxbench.trace.workload import Workload, bind
+from ptxbench.trace.faults import FileError, did_you_mean
+from ptxbench.trace.fitting import WORKLOAD, check_fit
+from ptxbench.trace.workload import SafetensorsInput, Workload
+
+ALL = "all"
+"""Name of the suite that is made of every suite; no file may have it."""
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 
@@ -34,13 +41,27 @@ class Protocol(Record):
     iterations: Positive
 
 
-class CaseEntry(Record):
-    """One entry of a suite file, before it is bound to files and architectures."""
+class GivenEntry(Record):
+    """One entry of a suite file, as far as it goes. None: what ``defaults`` says of any definition."""
 
     definition: FileName
     workload: Text
-    op: Op
+    op: Op | None = None
     archs: Annotated[tuple[Text, ...], Field(min_length=1)]
+    baseline: Baseline | None = None
+    tolerance: Tolerance | None = None
+    input_recipe: InputRecipe | None = None
+    causal: bool | None = None
+    flops: Text | None = None
+    bytes: Text | None = None
+    shrunk_axes: dict[Text, Positive] | None = None
+    variants: dict[Text, Annotated[tuple[Slug, ...], Field(min_length=1)]] | None = None
+
+
+class CaseEntry(GivenEntry):
+    """A whole entry, before it is bound to files and architectures."""
+
+    op: Op
     baseline: Baseline
     tolerance: Tolerance
     input_recipe: InputRecipe
@@ -51,14 +72,25 @@ class CaseEntry(Record):
     variants: dict[Text, Annotated[tuple[Slug, ...], Field(min_length=1)]]
 
 
+def completed(entry: GivenEntry, definition: Definition) -> CaseEntry:
+    """The entry with what it leaves open filled in."""
+    fields = default_fields(definition)
+    values = {
+        **{name.removesuffix("_formula"): value for name, value in fields.items()},
+        "variants": dict.fromkeys(entry.archs, ("none",)),
+        **{name: value for name, value in entry if value is not None},
+    }
+    return CaseEntry(**values)
+
+
 class SuiteFile(Record):
     """``cases/suites/<name>.yaml``."""
 
     schema_version: Literal[1]
     name: Slug
     title: Text
-    protocol: Protocol
-    cases: Annotated[tuple[CaseEntry, ...], Field(min_length=1)]
+    protocol: Protocol = Protocol(trials=3, warmup=10, iterations=50)
+    cases: Annotated[tuple[GivenEntry, ...], Field(min_length=1)]
 
 
 class Suite(Record):
@@ -83,23 +115,50 @@ class Suite(Record):
 
 
 def available_suites(root: Path) -> tuple[str, ...]:
-    """Names of the suites in the checkout ``root``, sorted."""
-    return tuple(sorted(path.stem for path in (root / "cases" / "suites").glob("*.yaml")))
+    """Names of the suites in the checkout ``root``, sorted. Raises InputError for a file that is named ``all``."""
+    names = sorted(path.stem for path in (root / "cases" / "suites").glob("*.yaml"))
+    if ALL in names:
+        raise InputError(
+            f"cases/suites/{ALL}.yaml: expected another name, found {ALL!r}, which means every suite; rename the file"
+        )
+    return tuple(names)
 
 
 def load_suite(root: Path, name: str) -> Suite:
     """Read ``cases/suites/<name>.yaml`` with all definitions, workloads and architectures it names.
 
+    ``all`` is every suite of the checkout, one after the other; each case keeps the name of its own.
+
     Raises:
         InputError: no such suite, or a file breaks its schema or does not fit the others; with file, line, field,
             expected and found.
     """
-    expect_known("suite", name, available_suites(root))
+    if name == ALL:
+        return _all_suites(root)
+    expect_known("suite", name, (*available_suites(root), ALL))
     document = read_yaml(root / "cases" / "suites" / f"{name}.yaml")
     suite = document.parse(SuiteFile)
     if suite.name != name:
         raise document.error(("name",), f"{name!r}, the name of the file", repr(suite.name))
     return _Binder(root, document, suite).suite()
+
+
+def _all_suites(root: Path) -> Suite:
+    suites = [load_suite(root, name) for name in _primary_first(available_suites(root))]
+    table: dict[tuple[str, str], Case] = {}
+    for case in (case for suite in suites for case in suite.table):
+        known = table.setdefault((case.name, case.arch.name), case)
+        if known is not case:
+            raise InputError(
+                f"--suite {ALL}: expected each definition in one suite, found {case.name} in {known.suite} and "
+                f"{case.suite}; run them one after the other, or take it out of one"
+            )
+    archs = dict.fromkeys(arch for suite in suites for arch in suite.archs)
+    return Suite(name=ALL, title="Every suite", archs=tuple(archs), table=tuple(table.values()))
+
+
+def _primary_first(names: Sequence[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name != "primary", name))
 
 
 def select_cases(suite: Suite, archs: Sequence[str] = (), globs: Sequence[str] = ()) -> tuple[Case, ...]:
@@ -119,6 +178,16 @@ def select_cases(suite: Suite, archs: Sequence[str] = (), globs: Sequence[str] =
     return tuple(case for case in chosen if not globs or any(fnmatchcase(case.name, glob) for glob in globs))
 
 
+def _definition_files(root: Path) -> dict[str, Path]:
+    """Files of definitions by their names. Raises FileError for a name that two folders have."""
+    found: dict[str, Path] = {}
+    for path in sorted((root / "cases" / "definitions").glob("*/*.json")):
+        first = found.setdefault(path.stem, path)
+        if first is not path:
+            raise FileError(path, None, "name", "each definition once", f"{path.stem!r} again after {first}")
+    return found
+
+
 class _Binder:
     """Joins the entries of one suite file with the files they name."""
 
@@ -126,7 +195,7 @@ class _Binder:
         self.root = root
         self.document = document
         self.file = suite
-        self.definitions = {path.stem: path for path in (root / "cases" / "definitions").glob("*/*.json")}
+        self.definitions = _definition_files(root)
         self.archs: dict[str, Arch] = {}
 
     def suite(self) -> Suite:
@@ -138,12 +207,14 @@ class _Binder:
             table += self._cases(entry, loc)
         return Suite(name=self.file.name, title=self.file.title, archs=tuple(self.archs), table=tuple(table))
 
-    def _cases(self, entry: CaseEntry, loc: Loc) -> list[Case]:
-        definition = self._definition(entry, loc)
+    def _cases(self, given: GivenEntry, loc: Loc) -> list[Case]:
+        definition = self._definition(given, loc)
+        entry = completed(given, definition)
         workload = self._workload(entry, definition, loc)
         axes = definition.axis_values(workload.axes)
         self._check_shrunk_axes(entry, definition, axes, loc)
         self._check_variants(entry, loc)
+        values = self._formula_values(entry, axes, workload, loc)
         return [
             Case(
                 name=definition.name,
@@ -156,8 +227,8 @@ class _Binder:
                 tolerance=entry.tolerance,
                 input_recipe=entry.input_recipe,
                 causal=entry.causal,
-                flops=self._amount(entry.flops, axes, (*loc, "flops")),
-                bytes=self._amount(entry.bytes, axes, (*loc, "bytes")),
+                flops=self._amount(entry.flops, values, (*loc, "flops")),
+                bytes=self._amount(entry.bytes, values, (*loc, "bytes")),
                 flops_formula=entry.flops,
                 bytes_formula=entry.bytes,
                 shrunk_axes=entry.shrunk_axes,
@@ -169,7 +240,7 @@ class _Binder:
             for index, arch in enumerate(entry.archs)
         ]
 
-    def _definition(self, entry: CaseEntry, loc: Loc) -> Definition:
+    def _definition(self, entry: GivenEntry, loc: Loc) -> Definition:
         loc = (*loc, "definition")
         path = self.definitions.get(entry.definition)
         if path is None:
@@ -188,21 +259,21 @@ class _Binder:
     def _workload(self, entry: CaseEntry, definition: Definition, loc: Loc) -> Workload:
         loc = (*loc, "workload")
         path = self.root / "cases" / "workloads" / definition.op_type / f"{definition.name}.jsonl"
-        traces = load_workloads(path)
-        if traces and traces[0].definition != definition.name:
-            raise InputError(
-                f"{path}: expected workloads of {definition.name!r}, as the file's name says; found workloads of "
-                f"{traces[0].definition!r}. To do: move the file or correct its definition fields."
-            )
-        workloads = {trace.workload.uuid: trace.workload for trace in traces}
-        if entry.workload not in workloads:
-            raise self._unknown(loc, f"a uuid of {path.name}", entry.workload, tuple(workloads))
-        workload = workloads[entry.workload]
-        try:
-            bind(definition, workload)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
-        return workload
+        lines: dict[str, WorkloadLine] = {}
+        for document, trace in read_workloads(path):
+            if trace.definition != definition.name:
+                expected = f"{definition.name!r}, as the file's name says"
+                raise document.error(("definition",), expected, repr(trace.definition))
+            check_fit(document, definition, trace.workload)
+            lines[trace.workload.uuid] = WorkloadLine(document, trace)
+        if entry.workload not in lines:
+            raise self._unknown(loc, f"a uuid of {path.name}", entry.workload, tuple(lines))
+        document, trace = lines[entry.workload]
+        for name, source in trace.workload.inputs.items():
+            if isinstance(source, SafetensorsInput):
+                place, advice = (*WORKLOAD, "inputs", name, "type"), "run such a workload with --trace-set."
+                raise document.error(place, "random or scalar: a suite has no files", "'safetensors'", advice)
+        return resolved(definition, trace.workload)
 
     def _arch(self, name: str, loc: Loc) -> Arch:
         if name not in self.archs:
@@ -229,6 +300,16 @@ class _Binder:
             if variants[0] != "none" or len(set(variants)) != len(variants):
                 expected = "variants that start with none, each once"
                 raise self.document.error((*loc, arch), expected, ", ".join(variants))
+
+    def _formula_values(self, entry: CaseEntry, axes: dict[str, int], workload: Workload, loc: Loc) -> dict[str, int]:
+        try:
+            formula_values(entry.input_recipe, {**axes, **entry.shrunk_axes}, workload.uuid)
+            return formula_values(entry.input_recipe, axes, workload.uuid)
+        except InputError as error:
+            raise self.document.error((*loc, "input_recipe"), "axes with such sequences", str(error)) from None
+        except KeyError as error:
+            expected = f"a definition with the axes of {entry.input_recipe}"
+            raise self.document.error((*loc, "input_recipe"), expected, f"none named {error}") from None
 
     def _amount(self, formula: str, axes: dict[str, int], loc: Loc) -> int:
         try:

@@ -89,7 +89,12 @@ class _Builder:
             return items
         if not isinstance(event, yaml.ScalarEvent):
             raise self._refuse(event, loc, "a mapping, list or scalar", type(event).__name__)
-        return _scalar(event.value) if event.implicit[0] else str(event.value)
+        if not event.implicit[0]:
+            return str(event.value)
+        try:
+            return _scalar(event.value)
+        except ValueError:
+            raise self._refuse(event, loc, "a number", "an integer of too many digits to read") from None
 
     def _mapping(self, events: Iterator[yaml.Event], loc: Loc) -> dict[str, object]:
         mapping: dict[str, object] = {}

@@ -13,6 +13,7 @@ from ptxbench.models.entry import ModelEntry
 from ptxbench.models.file import FileModel
 from ptxbench.models.reference import ReferenceModel
 from ptxbench.models.replay import RecordedRun, ReplayModel
+from ptxbench.models.solutions import Solutions, SolutionsModel
 from ptxbench.models.spec import FixedSource, parse_spec
 
 __all__ = ["open_client", "open_fixed", "open_model", "open_models", "parse_spec"]
@@ -43,10 +44,13 @@ def open_client(entry: ModelEntry, *, run_folder: Path) -> ModelClient:
             return ExchangeClient(entry)
 
 
-def open_fixed(source: FixedSource, *, root: Path, open_run: Callable[[str], RecordedRun]) -> Model:
+def open_fixed(
+    source: FixedSource, *, root: Path, open_run: Callable[[str], RecordedRun], solutions: Solutions | None = None
+) -> Model:
     """The model of sources that exist already. ``root`` is the checkout, ``open_run`` finds a run by name or path.
 
-    Raises InputError for a source that cannot be read.
+    ``solutions`` reads those of the session's collections; None: it has none. Raises InputError for a source that
+    cannot be read.
     """
     match source.form:
         case "reference":
@@ -56,6 +60,13 @@ def open_fixed(source: FixedSource, *, root: Path, open_run: Callable[[str], Rec
         case "replay":
             run, _, recorded_model = source.argument.partition("::")
             return ReplayModel(open_run(run), recorded_model or None)
+        case "solutions":
+            if solutions is None:
+                raise InputError(
+                    "--model solutions: expected a collection whose solutions it proposes, found none; "
+                    "name one with --trace-set PATH"
+                )
+            return SolutionsModel(solutions)
 
 
 def open_model(
@@ -65,6 +76,7 @@ def open_model(
     open_run: Callable[[str], RecordedRun],
     catalog: Catalog | None = None,
     converse: Callable[[ModelEntry], Model] | None = None,
+    solutions: Solutions | None = None,
 ) -> Model:
     """The model that ``spec`` names. ``converse`` makes one that asks a language model; None: such are refused.
 
@@ -72,7 +84,7 @@ def open_model(
     """
     found = parse_spec(spec, catalog or load_catalog())
     if isinstance(found, FixedSource):
-        return open_fixed(found, root=root, open_run=open_run)
+        return open_fixed(found, root=root, open_run=open_run, solutions=solutions)
     if converse is None:
         raise InputError(
             f"--model {found.name}: expected reference, file:PATH or replay:RUN here; found a language model"
@@ -87,11 +99,12 @@ def open_models(
     open_run: Callable[[str], RecordedRun],
     catalog: Catalog | None = None,
     converse: Callable[[ModelEntry], Model] | None = None,
+    solutions: Solutions | None = None,
 ) -> tuple[Model, ...]:
     """All models of a run, in order. Raises InputError if two would share a name, or a name cannot be one."""
     models: dict[str, Model] = {}
     for spec in specs:
-        model = open_model(spec, root=root, open_run=open_run, catalog=catalog, converse=converse)
+        model = open_model(spec, root=root, open_run=open_run, catalog=catalog, converse=converse, solutions=solutions)
         if not NAME_PATTERN.fullmatch(model.name):
             raise InputError(f"--model {spec}: its name {model.name!r} does not match {NAME_PATTERN.pattern}")
         if model.name in models:

@@ -18,6 +18,7 @@ from ptxbench.trace.faults import Problem, did_you_mean, field_name
 KNOWN_FORMS = (
     "reference (the hand-written solutions)",
     "file:PATH (one .cu file)",
+    "solutions (the CUDA solutions of the collections that --trace-set names)",
     "replay:RUN (the sources of an earlier run; replay:RUN::MODEL if it holds several models)",
     "a name from models.yaml or from your own models file",
     "litellm:PROVIDER/MODEL (any provider that litellm knows)",
@@ -30,9 +31,9 @@ KNOWN_FORMS = (
 class FixedSource(NamedTuple):
     """A model that asks nobody: its sources exist already."""
 
-    form: Literal["reference", "file", "replay"]
+    form: Literal["reference", "file", "replay", "solutions"]
     argument: str = ""
-    """Path or run; empty for ``reference``."""
+    """Path or run; empty for ``reference`` and ``solutions``."""
 
 
 def parse_spec(spec: str, catalog: Catalog) -> ModelEntry | FixedSource:
@@ -43,6 +44,8 @@ def parse_spec(spec: str, catalog: Catalog) -> ModelEntry | FixedSource:
     """
     if spec == "reference":
         return FixedSource("reference")
+    if spec == "solutions":
+        return FixedSource("solutions")
     form, _, argument = spec.partition(":")
     argument = argument.strip()
     if argument and form in ("file", "replay"):
@@ -52,7 +55,7 @@ def parse_spec(spec: str, catalog: Catalog) -> ModelEntry | FixedSource:
     if NAME_PATTERN.fullmatch(spec):
         if spec in catalog.names:
             return catalog.entry(spec)
-        names = (*catalog.names, "reference")
+        names = (*catalog.names, "reference", "solutions")
         hint = f"{did_you_mean(spec, names)} Known names: {', '.join(names)}."
         raise InputError(f"--model {spec}: {_unknown()}.{hint}")
     shown = spec if "@" not in spec and "://" not in spec else f"{form}:..."

@@ -13,7 +13,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.plugin.allotment import Allotment
-from ptxbench.plugin.items import plan_trajectories
+from ptxbench.plugin.items import expect_arch, plan_trajectories
 from ptxbench.plugin.options import Options
 
 if TYPE_CHECKING:
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from ptxbench.agent.identity import Session
     from ptxbench.agent.meter import Meter
     from ptxbench.cases import Case, Suite
+    from ptxbench.cases.trace_sets import Collections
     from ptxbench.models import Model
     from ptxbench.models.catalog import Catalog
     from ptxbench.models.client import ModelClient
     from ptxbench.models.entry import ModelEntry
     from ptxbench.packs import Pack
+    from ptxbench.trace import Solution
 
 EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
 """Where committed evidence lies in a checkout. It answers by content hash alone, so all of it can be searched."""
@@ -76,10 +78,25 @@ class Bench:
 
     @cached_property
     def suite(self) -> Suite:
-        """The selected suite."""
+        """The selected suite, or what the collections hold."""
         from ptxbench.cases import load_suite
 
-        return load_suite(self.root, self.options.suite)
+        return self._collections.suite if self.options.trace_sets else load_suite(self.root, self.options.suite)
+
+    @cached_property
+    def _collections(self) -> Collections:
+        from ptxbench.cases import available_archs
+        from ptxbench.cases.trace_sets import load_collections
+
+        # Their cases are bound to no architecture, so the user says on which they run.
+        expect_arch(self.options.mark_expression, available_archs(self.root))
+        globs = (self.options.case,) if self.options.case is not None else ()
+        return load_collections(self.root, self.options.trace_sets, globs)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What of the collections cannot be run, and why."""
+        return self._collections.left_out if self.options.trace_sets else ()
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
@@ -99,6 +116,7 @@ class Bench:
             open_run=self._open_run,
             catalog=_catalog(self.options.models_file),
             converse=self._converse,
+            solutions=self._solutions if self.options.trace_sets else None,
         )
 
     @cached_property
@@ -124,7 +142,28 @@ class Bench:
             for name in self._conversing
             if name in self._clients
         }
-        return Session({self.suite.name: suite_identity(self.suite.table)}, turns, terms)
+        return Session({name: suite_identity(cases) for name, cases in self._content().items()}, turns, terms)
+
+    def _content(self) -> dict[str, list[Case]]:
+        """What the session's turns are of, by the name under which a run keeps its identity."""
+        from ptxbench.agent.run_cases import definition_suite
+
+        if not self.options.trace_sets:
+            return {self.suite.name: list(self.suite.table)}
+        found: dict[str, list[Case]] = {}
+        for case in self.suite.table:
+            found.setdefault(definition_suite(case), []).append(case)
+        return found
+
+    def _solutions(self) -> dict[str, list[Solution]]:
+        """The solutions of all collections, by definition, in the order of their files."""
+        from ptxbench.trace.trace_set import read_solutions
+
+        found: dict[str, list[Solution]] = {}
+        for folder in self.options.trace_sets:
+            for _, solution in read_solutions(folder):
+                found.setdefault(solution.definition, []).append(solution)
+        return found
 
     @cached_property
     def meter(self) -> Meter:

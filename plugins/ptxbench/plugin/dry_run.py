@@ -50,6 +50,7 @@ def describe(bench: Bench, plans: Sequence[TrajectoryPlan]) -> list[str]:
         lines += ["In all:", *(f"  {line}" for line in _calls(total))]
     return [
         *lines,
+        *bench.left_out,
         *_budget(bench),
         *_obstacles(bench),
         f"Run: {bench.run_name if bench.options.run is not None else 'a new folder'}",

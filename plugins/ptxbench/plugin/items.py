@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -42,6 +43,7 @@ def plan_trajectories(options: Options, cases: Sequence[Case], models: Sequence[
     variants that no case has.
     """
     from ptxbench.agent import TrajectoryPlan
+    from ptxbench.models.solutions import trajectories_of
 
     variants = _choose_variants(options.variants, cases)
     return tuple(
@@ -49,8 +51,18 @@ def plan_trajectories(options: Options, cases: Sequence[Case], models: Sequence[
         for model in models
         for case in cases
         for variant in variants[case.name, case.arch.name]
-        for trajectory in range(options.trajectories)
+        for trajectory in range(trajectories_of(model, case, options.trajectories))
     )
+
+
+def expect_arch(mark_expression: str, archs: Sequence[str]) -> None:
+    """Raises InputError where ``-m`` names no architecture. Which of them it selects is pytest's business."""
+    if not set(archs) & set(re.findall(r"\w+", mark_expression)):
+        found = f"-m {mark_expression!r}" if mark_expression else "no -m"
+        raise InputError(
+            f"--trace-set: expected -m to name an architecture ({', '.join(archs)}), since the cases of a collection "
+            f"are bound to none; found {found}; add for example -m {archs[-1] if archs else 'ARCH'}"
+        )
 
 
 def _choose_variants(text: str, cases: Sequence[Case]) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -116,7 +128,7 @@ def mark_name(suite: str) -> str:
     return suite.replace("-", "_")
 
 
-def marks(root: Path) -> Iterator[tuple[str, str]]:
+def marks(root: Path, trace_sets: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     """Name and meaning of every mark that items can carry, read from the names of the data files."""
     from ptxbench.cases import Op, available_archs, available_suites
 
@@ -126,3 +138,7 @@ def marks(root: Path) -> Iterator[tuple[str, str]]:
         yield op, f"turns of {op} cases"
     for suite in available_suites(root):
         yield mark_name(suite), f"turns of the suite {suite}"
+    if trace_sets:
+        from ptxbench.cases.trace_sets import suite_name
+
+        yield mark_name(suite_name(trace_sets)), "turns of the collections that --trace-set names"

@@ -22,6 +22,8 @@ from ptxbench.errors import InputError
 DEFAULT_TURNS = 8
 """PROTOCOL 1."""
 
+DEFAULT_SUITE = "primary"
+
 MODELS_VARIABLE = "PTXBENCH_MODELS"
 """Environment variable that names a models file where ``--models-file`` does not."""
 
@@ -49,6 +51,10 @@ class Options:
     budget_usd: float | None = None
     budget_tokens: int | None = None
     dry_run: bool = False
+    trace_sets: tuple[Path, ...] = ()
+    """Folders of collections, absolute; where there are any, their cases take the place of the suite's."""
+    mark_expression: str = ""
+    """What ``-m`` says."""
 
     def turns_given(self, natural: int | None) -> int:
         """Turns of each trajectory of a model that has ``natural`` ones; None: the protocol alone limits them."""
@@ -59,22 +65,37 @@ def add_options(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("ptxbench", "PTXBench")
     _add_selection(group)
+    _add_extent(group)
     _add_running(group)
     _add_conversing(group)
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
-    """Which turns there are."""
+    """Whose kernels, for which cases."""
     group.addoption(
         "--model",
         dest="ptx_models",
         action="append",
         metavar="MODEL",
-        help="who writes the kernels: reference (default), file:PATH, replay:RUN, the name of a language model "
-        "(claude, gpt, ...), litellm:PROVIDER/MODEL, openai:MODEL@URL, command:PROGRAM, exchange:FOLDER; repeatable",
+        help="who writes the kernels: reference (default), file:PATH, replay:RUN, solutions (of the --trace-set), "
+        "the name of a language model (claude, gpt, ...), litellm:PROVIDER/MODEL, openai:MODEL@URL, command:PROGRAM, "
+        "exchange:FOLDER; repeatable",
     )
-    group.addoption("--suite", dest="ptx_suite", default="primary", metavar="NAME", help="suite (default: primary)")
+    group.addoption("--suite", dest="ptx_suite", metavar="NAME", help=f"suite (default: {DEFAULT_SUITE})")
+    group.addoption(
+        "--trace-set",
+        dest="ptx_trace_sets",
+        action="append",
+        type=Path,
+        metavar="PATH",
+        help="run the workloads of a FlashInfer-Trace collection instead of a suite's, on the architecture that -m "
+        "names; repeatable",
+    )
     group.addoption("--case", dest="ptx_case", metavar="GLOB", help="only cases whose name matches the pattern")
+
+
+def _add_extent(group: pytest.OptionGroup) -> None:
+    """How many turns there are of each case."""
     group.addoption(
         "--turns",
         dest="ptx_turns",
@@ -227,7 +248,7 @@ def read_options(config: pytest.Config) -> Options:
         _check_report_path(option.ptx_json)
     return Options(
         models=tuple(option.ptx_models or ("reference",)),
-        suite=option.ptx_suite,
+        suite=option.ptx_suite or DEFAULT_SUITE,
         case=option.ptx_case,
         turns=option.ptx_turns,
         trajectories=option.ptx_trajectories,
@@ -242,7 +263,22 @@ def read_options(config: pytest.Config) -> Options:
         budget_usd=option.ptx_budget_usd,
         budget_tokens=option.ptx_budget_tokens,
         dry_run=option.ptx_dry_run,
+        trace_sets=_trace_sets(config),
+        mark_expression=option.markexpr,
     )
+
+
+def _trace_sets(config: pytest.Config) -> tuple[Path, ...]:
+    """The collections' folders, each once. Raises pytest.UsageError beside ``--suite``."""
+    given: list[Path] = config.option.ptx_trace_sets or []
+    if given and config.option.ptx_suite:
+        raise pytest.UsageError(
+            f"expected --suite or --trace-set, found both: --suite {config.option.ptx_suite} --trace-set {given[0]}; "
+            "a collection takes the place of a suite: leave one out"
+        )
+    # Workers of xdist have no other working folder, but a test may change it.
+    paths = [config.invocation_params.dir / path.expanduser() for path in given]
+    return tuple(dict.fromkeys(paths))
 
 
 def _models_file_of_environment() -> Path | None:

@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = Path(worker[_RUN]) if _RUN in worker else None
     allotment = Allotment(**worker[_ALLOTMENT]) if _ALLOTMENT in worker else None
     session = config.stash[BENCH] = Bench(root, options.read_options(config), folder, allotment)
-    for name, meaning in items.marks(root):
+    for name, meaning in items.marks(root, session.options.trace_sets):
         config.addinivalue_line("markers", f"{name}: {meaning}")
     if session.options.dry_run and hasattr(config.option, "dist"):
         # What would run is known without workers.

@@ -108,7 +108,7 @@ class Summary:
             write(f"no report: {error}", red=True)
         for reason, count in self._skipped.items():
             write(f"skipped {count}: {reason}")
-        for note in (*self._notes, *self._left_over()):
+        for note in (*self._notes, *self._left_over(), *self._bench.left_out):
             write(note, yellow=True)
         if self._json_error:
             write(self._json_error, red=True)

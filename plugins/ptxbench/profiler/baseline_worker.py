@@ -14,8 +14,11 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ptxbench.cases.defaults import REFERENCE_CALL
 from ptxbench.profiler.arena import view_bytes
 from ptxbench.profiler.baselines import bind
+from ptxbench.profiler.bound_call import Bound
+from ptxbench.profiler.reference_baseline import bind_reference
 from ptxbench.profiler.sandbox import CONTEXT, OK, Cupti, Recorder, announce, failure, open_arena, restrict, serve_calls
 
 
@@ -49,6 +52,17 @@ class Arenas:
             cudart.cudaIpcCloseMemHandle(address)
 
 
+def _planned(plan: Callable[[], str] | None) -> dict[str, Any]:
+    import torch
+
+    try:
+        detail = plan() if plan else ""
+        torch.cuda.synchronize()
+    except Exception as error:  # whatever a library raises; only this is told to the oracle
+        raise RuntimeError(f"planning: {type(error).__name__}: {error}") from error
+    return {"detail": detail}
+
+
 def _published(publish: Callable[[], None]) -> dict[str, Any]:
     import torch
 
@@ -57,12 +71,44 @@ def _published(publish: Callable[[], None]) -> dict[str, Any]:
     return {}
 
 
+def _bind(job: dict[str, Any], tensors: dict[str, Any]) -> Bound:
+    if job["call"] == REFERENCE_CALL:
+        return bind_reference(job, tensors)
+    return bind(job["call"], tensors, causal=job["causal"], scalars=job["scalars"])
+
+
+def _serve(channel: Connection, arenas: Arenas, recorder: Recorder) -> None:
+    """Jobs until the channel closes or ``quit``."""
+    while True:
+        job = json.loads(channel.recv_bytes())
+        if job.get("op") == "quit":
+            return
+        if job.get("op") == "forget":
+            arenas.forget(job["handle"])
+            continue
+        try:
+            bound = _bind(job, arenas.tensors(job))
+        except Exception as error:
+            channel.send_bytes(failure(error))
+            continue
+        channel.send_bytes(OK)
+        operations: dict[str, Callable[[], dict[str, Any]]] = {
+            "collect": recorder.collect,
+            "plan": partial(_planned, bound.plan),
+            "publish": partial(_published, bound.publish),
+        }
+        if not serve_calls(channel, bound.call, recorder, operations=operations):
+            return
+        gc.collect()
+
+
 def main() -> None:
-    """Serve jobs until the channel closes or ``quit``."""
+    """Serve jobs over the inherited channel."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     options = parser.parse_args()
-    restrict()
+    # A library that compiles its kernels writes large files.
+    restrict(file_bytes=None)
     channel = Connection(options.fd)
     import torch
 
@@ -72,29 +118,9 @@ def main() -> None:
     torch.cuda.init()
     torch.zeros(1, device="cuda")
     recorder = Recorder(Cupti())
-    arenas = Arenas()
     gc.disable()  # as in a sandbox
     announce(channel, "ready")
-    while True:
-        job = json.loads(channel.recv_bytes())
-        if job.get("op") == "quit":
-            return
-        if job.get("op") == "forget":
-            arenas.forget(job["handle"])
-            continue
-        try:
-            bound = bind(job["call"], arenas.tensors(job), causal=job["causal"])
-        except Exception as error:
-            channel.send_bytes(failure(error))
-            continue
-        channel.send_bytes(OK)
-        operations: dict[str, Callable[[], dict[str, Any]]] = {
-            "collect": recorder.collect,
-            "publish": partial(_published, bound.publish),
-        }
-        if not serve_calls(channel, bound.call, recorder, operations=operations):
-            return
-        gc.collect()
+    _serve(channel, Arenas(), recorder)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from ptxbench.profiler import comparison_kernel
 from ptxbench.profiler.device_code import supported
-from ptxbench.profiler.mismatch import disagree, mismatch_pattern
+from ptxbench.profiler.mismatch import disagree, mismatch_pattern, values
 from ptxbench.records import OutputComparison
-from ptxbench.records.evidence import MismatchPattern
+from ptxbench.records.mismatch import MismatchPattern
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ def compare_output(
 
 
 def measure(output: torch.Tensor, reference: torch.Tensor, *, atol: float, rtol: float) -> torch.Tensor:
-    """Compare two tensors of equal shape and dtype by torch.allclose's element rule, evaluated in fp32.
+    """Compare two tensors of equal shape and dtype by torch.allclose's element rule in fp32; integers exactly.
 
     An element agrees when ``|out - ref| <= atol + rtol * |ref|`` or both are the same infinity; NaN never agrees.
     In RMS and maxima a non-finite error or reference counts as zero. Returns fp64[6]: mismatches, NaN, sum of squared
@@ -69,6 +69,7 @@ def describe(
     atol: float,
     rtol: float,
     tolerated: float = 0.0,
+    worst_block: float | None = None,
 ) -> OutputComparison:
     """What ``measure`` found, by name; looks where the mismatches are if there are more than are tolerated, or NaN."""
     mismatched, nan, squared_error, squared_reference, max_abs, max_rel = found
@@ -90,6 +91,7 @@ def describe(
         max_rel_error=max_rel,
         rms_error=math.sqrt(squared_error / total) if total else 0.0,
         rms_reference=math.sqrt(squared_reference / total) if total else 0.0,
+        worst_block_rms=worst_block,
         first_mismatches=first,
         where=where,
     )
@@ -129,13 +131,13 @@ def _chunk_statistics(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
-    out, ref = output.float(), reference.float()
+    mismatched = disagree(output, reference, atol, rtol).sum()
+    out, ref = values(output), values(reference)
     error = (out - ref).abs_()
-    mismatched = disagree(out, ref, error, atol, rtol).sum()
     nan = (out.isnan() & ~ref.isnan()).sum()
     error.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
     magnitude = ref.abs().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-    maxima = torch.stack([error.max(), (error / magnitude.clamp_min(1e-30)).max()])
+    maxima = torch.stack([error.max(), (error / magnitude.clamp_min(1e-30)).max()]).float()
     # In fp64, since the square of an fp32 value need not be one.
     squares = torch.stack([error.double().square_().sum(), magnitude.double().square_().sum()])
     return torch.cat([torch.stack([mismatched, nan]).double(), squares]), maxima
@@ -147,9 +149,8 @@ def _first_mismatches(
     flat_output, flat_reference = output.reshape(-1), reference.reshape(-1)
     found: list[tuple[int, ...]] = []
     for start in range(0, flat_output.numel(), CHUNK_ELEMENTS):
-        out = flat_output[start : start + CHUNK_ELEMENTS].float()
-        ref = flat_reference[start : start + CHUNK_ELEMENTS].float()
-        wrong = disagree(out, ref, (out - ref).abs_(), atol, rtol).nonzero()[: SHOWN_MISMATCHES - len(found), 0]
+        out, ref = flat_output[start : start + CHUNK_ELEMENTS], flat_reference[start : start + CHUNK_ELEMENTS]
+        wrong = disagree(out, ref, atol, rtol).nonzero()[: SHOWN_MISMATCHES - len(found), 0]
         found += [unravel(start + int(position), tuple(output.shape)) for position in wrong.tolist()]
         if len(found) >= SHOWN_MISMATCHES:
             break

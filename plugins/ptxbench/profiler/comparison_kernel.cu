@@ -139,3 +139,37 @@ extern "C" __global__ void compare(const ELEMENT* __restrict__ out, const ELEMEN
       atomicMax(reinterpret_cast<u64*>(&found[threadIdx.x]), (u64)__double_as_longlong(total));
   }
 }
+
+// Sums of squares per block of an output, as blocks.py specifies them. Of cells, which are `width` neighbouring elements
+// each and counted as [outer, rows, inner], those of one tile of the rows make a block: found is [2, outer, tiles, inner],
+// zeroed. Pointers 16-byte aligned.
+extern "C" __global__ void block_sums(const ELEMENT* __restrict__ out, const ELEMENT* __restrict__ ref, u64 cells,
+                                      u64 width, u64 rows, u64 inner, u64 tiles, const int* __restrict__ tile_of_row,
+                                      double* found) {
+  const u64 blocks = cells / (rows * inner) * tiles * inner;
+  for (u64 cell = blockIdx.x * (u64)blockDim.x + threadIdx.x; cell < cells; cell += gridDim.x * (u64)blockDim.x) {
+    double errors = 0, references = 0;
+    const auto add = [&](float o, float r) {
+      const float error = o - r;
+      if (is_finite(error)) errors += (double)error * error;
+      if (is_finite(r)) references += (double)r * r;
+    };
+    const ELEMENT *o = out + cell * width, *r = ref + cell * width;
+    if (width % kPer == 0) {
+      const uint4 *o_vectors = reinterpret_cast<const uint4*>(o), *r_vectors = reinterpret_cast<const uint4*>(r);
+#pragma unroll 4
+      for (u64 vector = 0; vector < width / kPer; ++vector) {
+        const uint4 o_vector = o_vectors[vector], r_vector = r_vectors[vector];
+#pragma unroll
+        for (int i = 0; i < kPer; ++i)
+          add(LOAD(reinterpret_cast<const ELEMENT*>(&o_vector)[i]), LOAD(reinterpret_cast<const ELEMENT*>(&r_vector)[i]));
+      }
+    } else {
+      for (u64 i = 0; i < width; ++i) add(LOAD(o[i]), LOAD(r[i]));
+    }
+    const u64 line = cell / inner;
+    const u64 block = (line / rows * tiles + tile_of_row[line % rows]) * inner + cell % inner;
+    atomicAdd(&found[block], errors);
+    atomicAdd(&found[blocks + block], references);
+  }
+}

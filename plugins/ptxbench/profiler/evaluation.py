@@ -22,6 +22,7 @@ from ptxbench.records import (
     CORRECTNESS_CALL,
     BaselineMeasurement,
     ClockSample,
+    FamilyCheck,
     KernelLaunch,
     RunEvidence,
     RunStatus,
@@ -143,6 +144,7 @@ class _Attempt:
         self._trials: list[Trial] = []
         self._launches: dict[tuple[object, ...], KernelLaunch] = {}
         self._output_tail: str | None = None
+        self._families: list[FamilyCheck] = []
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
@@ -153,6 +155,7 @@ class _Attempt:
                 with self._watch.measure("load"):
                     worker.load(job)
                 if self._run_trials(worker):
+                    self._run_families(worker)
                     self._measure_drift(worker, baselines)
                 return self._evidence(worker, job)
             except WorkerError as error:
@@ -172,6 +175,23 @@ class _Attempt:
             if trial.timing is None:
                 return False
         return True
+
+    def _run_families(self, worker: Worker) -> None:
+        """One checked call on each family beyond the official one. What happens in it is no fault of the trials."""
+        import torch
+
+        with self._watch.measure("families"):
+            for draw in self._state.families:
+                family = draw.draw.family
+                try:
+                    self._state.arena.arm()
+                    self._state.stage(draw)
+                    worker.warm_up(1)
+                    call = self._state.compare(draw, CORRECTNESS_CALL)
+                except (WorkerError, torch.OutOfMemoryError) as error:
+                    self._families.append(FamilyCheck(family=family, call=None, message=str(error)[:200]))
+                    return
+                self._families.append(FamilyCheck(family=family, call=call))
 
     @contextmanager
     def _sandbox(self) -> Iterator[Worker]:
@@ -227,6 +247,7 @@ class _Attempt:
                 sorted(self._launches.values(), key=lambda launch: (launch.name, launch.grid, launch.block))
             ),
             baseline=self._baseline,
+            families=tuple(self._families),
             waiting=waiting.places,
             waiting_unknown=waiting.unknown,
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ptxbench.records.evidence import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
+from ptxbench.records.mismatch import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
 
 if TYPE_CHECKING:
     import torch
@@ -46,11 +46,23 @@ class _Chunk(NamedTuple):
     nan: torch.Tensor
 
 
-def disagree(out: torch.Tensor, ref: torch.Tensor, error: torch.Tensor, atol: float, rtol: float) -> torch.Tensor:
-    """Mask of the mismatches of fp32 tensors, ``error`` being their absolute difference: torch.allclose's element rule.
+def values(tensor: torch.Tensor) -> torch.Tensor:
+    """Elements to compute with: fp32, and fp64 of integers, of which fp32 would lose more."""
+    return tensor.float() if tensor.is_floating_point() else tensor.double()
 
-    NaN never agrees; equal infinities do.
+
+def disagree(output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float) -> torch.Tensor:
+    """Mask of the mismatches: torch.allclose's element rule, evaluated in fp32. Integers agree when they are equal.
+
+    NaN never agrees; equal infinities do. Booleans are compared by their bytes: memory that nobody wrote is not True.
     """
+    import torch
+
+    if not output.is_floating_point():
+        is_bool = output.dtype == torch.bool
+        return output.view(torch.uint8) != reference.view(torch.uint8) if is_bool else output != reference
+    out, ref = output.float(), reference.float()
+    error = (out - ref).abs_()
     agree = (error <= ref.abs().mul_(rtol).add_(atol)) & ref.isfinite()
     return ~(agree | (out == ref))
 
@@ -73,9 +85,9 @@ def mismatch_pattern(
     tiles = [_Tiles(*tile, marginals.extents) for tile in _tile_shapes(rows, columns)]
     pairs = torch.zeros(6, dtype=torch.float64, device=out.device)
     counts = torch.zeros(3, dtype=torch.int64, device=out.device)
-    for matrix, row, left, right in _chunks(out, ref):
-        error = (left - right).abs_()
-        wrong = disagree(left, right, error, atol, rtol)
+    for matrix, row, out_part, ref_part in _chunks(out, ref):
+        wrong = disagree(out_part, ref_part, atol, rtol)
+        left, right = values(out_part), values(ref_part)
         chunk = _Chunk(matrix, row, wrong, left.isnan() & ~right.isnan())
         marginals.add(chunk)
         _add_tiles(tiles, chunk)
@@ -105,7 +117,7 @@ def _chunks(out: torch.Tensor, ref: torch.Tensor) -> Iterator[tuple[int, int, to
     for matrix in range(0, matrices, together):
         for row in range(0, rows, step or 1):
             part = slice(matrix, matrix + together), slice(row, row + step)
-            yield matrix, row, out[part].float(), ref[part].float()
+            yield matrix, row, out[part], ref[part]
 
 
 class _Marginals:

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ptxbench.cases.case import Case
+from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, tools
 from ptxbench.profiler.device import describe_device
@@ -63,7 +64,7 @@ class Oracle:
         import torch
 
         versions = {"torch": torch.__version__, "cudnn": str(torch.backends.cudnn.version())}
-        for package in ("cupti-python", "apache-tvm-ffi", "cuda-bindings"):
+        for package in ("cupti-python", "apache-tvm-ffi", "cuda-bindings", "flashinfer-python"):
             try:
                 versions[package] = importlib.metadata.version(package)
             except importlib.metadata.PackageNotFoundError:
@@ -86,7 +87,7 @@ class Oracle:
 
     def do_evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
         """RunEvidence of one candidate."""
-        state, cached = self._state(Case.model_validate_json(request["case"]))
+        state, cached = self._state(read_case(request["case"]))
         job = self._job(state, request)
         evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
         return evidence.model_dump(mode="json")
@@ -94,13 +95,13 @@ class Oracle:
     def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
         """InstructionEvidence of one candidate."""
         self._warm_beside_tools()
-        state, _ = self._state(Case.model_validate_json(request["case"]))
+        state, _ = self._state(read_case(request["case"]))
         return tools.count_instructions(state, self._job(state, request)).model_dump(mode="json")
 
     def do_sanitize(self, request: dict[str, Any]) -> dict[str, Any]:
         """SafetyEvidence of one candidate and one tool; memcheck runs the full workload, the rest shrunk axes."""
         self._warm_beside_tools()
-        case = Case.model_validate_json(request["case"])
+        case = read_case(request["case"])
         state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
         return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
 

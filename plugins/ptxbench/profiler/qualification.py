@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler.baselines import library_version
+from ptxbench.profiler.baselines import PLANNED, library_version
+from ptxbench.profiler.exact import exact_errors
 from ptxbench.profiler.procedure import failed, timed_loop, timing_of
-from ptxbench.profiler.replies import WorkerError
-from ptxbench.profiler.state import WorkloadState
+from ptxbench.profiler.reference_baseline import is_reference, reference_job
+from ptxbench.profiler.replies import WorkerError, detail_of
+from ptxbench.profiler.state import CheckedDraw, WorkloadState
 from ptxbench.profiler.worker import Worker
-from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, CheckedCall, Timing
+from ptxbench.records import (
+    CORRECTNESS_CALL,
+    OFFICIAL_FAMILY,
+    BaselineMeasurement,
+    CheckedCall,
+    ExactErrors,
+    Timing,
+)
 
 DRIFT_WARMUP, DRIFT_ITERATIONS = 1, 3
 CALL_TIMEOUT_S = 60.0
 """The first call of a library may build plans."""
+PLAN_TIMEOUT_S = 900.0
+"""FlashInfer compiles when it plans for the first time: 84 s for one wrapper (H200 host), more with two processors."""
 QUALIFYING_SHARE = 0.95
 """Share of the tolerance within which the library must stay on every checked draw. The official rule allows no element
 beyond it; a draw on which BF16 rounding brings the library itself that far tells nothing of an honest candidate. That
@@ -31,6 +43,9 @@ class Baselines:
         self._worker = start()
         self._bound: WorkloadState | None = None
         self._mapped: set[str] = set()
+        self._planned = ""
+        """Family whose index inputs the bound call was planned for."""
+        self._detail = ""
 
     def bind(self, state: WorkloadState) -> Worker:
         """The worker with this state's library call loaded. Raises InfrastructureError("baseline_unavailable")."""
@@ -42,7 +57,7 @@ class Baselines:
                 raise
             if self._bound is not None:
                 self._worker.notify("release")
-            self._bound = None
+            self._bound, self._planned, self._detail = None, "", ""
             case = state.case
             # Even a job that does not load may have mapped its arena.
             self._mapped.add(state.arena.handle)
@@ -51,6 +66,8 @@ class Baselines:
                 "tensors": state.arena.describe(),
                 "call": case.baseline.call,
                 "causal": case.causal,
+                "scalars": case.scalars(),
+                **reference_job(case),
             }
             try:
                 self._worker.load(job, CALL_TIMEOUT_S)
@@ -71,8 +88,15 @@ class Baselines:
     def _replace(self) -> None:
         self._worker.close()
         self._worker = self._start()
-        self._bound = None
+        self._bound, self._planned, self._detail = None, "", ""
         self._mapped.clear()
+
+    def _plan(self, state: WorkloadState, worker: Worker, family: str) -> None:
+        """Have the library plan for the staged draw, of this family, if it plans at all. Raises WorkerError."""
+        if state.case.baseline.call in PLANNED and self._planned != family:
+            self._planned = ""
+            self._detail = detail_of(worker.request("plan", PLAN_TIMEOUT_S))
+            self._planned = family
 
     def forget(self, state: WorkloadState) -> None:
         """Let go of a state that is about to be freed."""
@@ -89,19 +113,27 @@ class Baselines:
         """Warm-ups and timed iterations of the library call on fresh data."""
         worker = self.bind(state)
         try:
+            if state.case.baseline.call in PLANNED and self._planned != OFFICIAL_FAMILY:
+                state.stage(state.checked[0])
+                self._plan(state, worker, OFFICIAL_FAMILY)
             walls, _ = timed_loop(state, worker, warmup, iterations, {})
             return timing_of(worker.collect(len(walls)), walls, warmup)
         except WorkerError as error:
             raise self._unavailable(state, "failed", error) from error
 
-    def _check(self, state: WorkloadState, index: int) -> CheckedCall:
+    def _run(self, state: WorkloadState, draw: CheckedDraw) -> None:
+        """Leave the library's results for a draw in the outputs. Raises WorkerError."""
         worker = self.bind(state)
+        state.stage(draw)
+        self._plan(state, worker, draw.draw.family)
+        worker.call(CALL_TIMEOUT_S)
+        worker.request("publish")
+        worker.request("collect")  # nobody reads the time of this call
+
+    def _check(self, state: WorkloadState, index: int) -> CheckedCall:
         draw = state.checked[index]
         try:
-            state.stage(draw)
-            worker.call(CALL_TIMEOUT_S)
-            worker.request("publish")
-            worker.request("collect")  # nobody reads the time of this call
+            self._run(state, draw)
         except WorkerError as error:
             raise self._unavailable(state, "failed", error) from error
         return state.compare(draw, CORRECTNESS_CALL, share=QUALIFYING_SHARE)
@@ -127,11 +159,40 @@ class Baselines:
                 )
         return check
 
+    def _exact(self, state: WorkloadState) -> ExactErrors | None:
+        """Errors of library and reference on the draw that was run last, against an oracle of higher precision."""
+        draw = state.checked[-1]
+        return exact_errors(state.case, state.arena.tensors, state.arena.tensors, draw.references)
+
+    def _family_errors(self, state: WorkloadState) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+        """The library's errors in every family beyond the official one, and those of the worst blocks.
+
+        None where it failed.
+        """
+        found: dict[str, dict[str, float]] = {}
+        worst: dict[str, dict[str, float]] = {}
+        for draw in state.families:
+            try:
+                self._run(state, draw)
+            except WorkerError:
+                # What this says is that the family is no measure of a candidate. The next call binds a new worker.
+                self._replace()
+                found[draw.draw.family] = worst[draw.draw.family] = {}
+                continue
+            outputs = state.compare(draw, CORRECTNESS_CALL).outputs
+            found[draw.draw.family] = {out.name: math.inf if out.not_finite else out.relative_rms for out in outputs}
+            blocks = {out.name: out.worst_block_rms for out in outputs}
+            worst[draw.draw.family] = {name: error for name, error in blocks.items() if error is not None}
+        return found, worst
+
     def measure(self, state: WorkloadState, overhead_ns: int) -> BaselineMeasurement:
         """Qualify the library against the reference and time it with the candidate's trials and iterations."""
         case = state.case
         check = self.qualify(state)
+        exact = self._exact(state)
+        detail = self._detail
         timings = [self.time(state, case.warmup, case.iterations) for _ in range(case.trials)]
+        families, families_worst = self._family_errors(state)
         beyond = [wall - span for timing in timings for wall, span in zip(timing.wall_ns, timing.span_ns, strict=True)]
         return BaselineMeasurement(
             library=case.baseline.library,
@@ -140,7 +201,12 @@ class Baselines:
             span_ns=tuple(span for timing in timings for span in timing.span_ns),
             overhead_ns=overhead_ns,
             excess_ns=int(statistics.median(beyond)) - overhead_ns,
-            relative_rms={out.name: out.relative_rms for out in check.outputs},
+            # A reference that is compared with itself has no error to measure others by.
+            relative_rms={} if is_reference(case) else {out.name: out.relative_rms for out in check.outputs},
+            detail=detail,
+            exact=exact,
+            families=families,
+            families_worst=families_worst,
         )
 
     def drift(self, state: WorkloadState) -> tuple[int, ...]:

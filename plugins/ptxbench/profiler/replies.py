@@ -62,6 +62,12 @@ class Recording(Record):
     launches: Annotated[tuple[Launch, ...], Field(max_length=MAX_LAUNCHES)]
 
 
+class _Planned(Record):
+    """Answer to ``plan``."""
+
+    detail: str
+
+
 class _Failure(Record):
     """Answer to a job or call that failed."""
 
@@ -95,6 +101,14 @@ def recording_of(reply: bytes, calls: int) -> Recording:
             f"of {calls} calls, found {len(recording.spans)} and {len(recording.activities)}",
         )
     return recording
+
+
+def detail_of(reply: bytes) -> str:
+    """Read the trusted worker's answer to ``plan``. Raises WorkerError for any other answer."""
+    try:
+        return _Planned.model_validate_json(reply).detail
+    except ValidationError:
+        raise failure_of(reply, RunStatus.RUNTIME_ERROR) from None
 
 
 def failure_of(reply: bytes, status: RunStatus) -> WorkerError:

@@ -365,11 +365,12 @@ def serve_calls(
             channel.send_bytes(OK)
 
 
-def restrict() -> None:
-    """Die with the parent, dump no core, write no large file."""
+def restrict(*, file_bytes: int | None = _FILE_LIMIT_BYTES) -> None:
+    """Die with the parent, dump no core, write no file above ``file_bytes`` (None: of any size)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, _FILE_LIMIT_BYTES))
+    if file_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
 
 class Ear:

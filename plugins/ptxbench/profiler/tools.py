@@ -135,12 +135,8 @@ def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> Saf
     axes = dict(state.case.workload.axes)
     path = find_tool("compute-sanitizer")
     if path is None:
-        return SafetyEvidence(
-            tool=tool,
-            status=ToolStatus.UNAVAILABLE,
-            message="compute-sanitizer was not found on PATH, in CUDA_HOME or in the pip wheels; install it",
-            axes=axes,
-        )
+        missing = "compute-sanitizer was not found on PATH, in CUDA_HOME or in the pip wheels; install it"
+        return SafetyEvidence(tool=tool, status=ToolStatus.UNAVAILABLE, message=missing, axes=axes)
     version = tool_version(path)
     worker, report = _start(path, lambda log: sanitizer.arguments(tool, log), "--under-tool", "--private")
     first_finding: list[float] = []

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from ptxbench.records.base import Real, Record, Sha256
+from ptxbench.records.mismatch import MismatchPattern
 
 
 class DeviceIdentity(Record):
@@ -28,68 +29,6 @@ class DeviceIdentity(Record):
     """Theoretical: bus width x memory clock x 2."""
     driver: str
     cuda_runtime: str
-
-
-class ResiduePattern(Record):
-    """Mismatches lie only at positions whose remainder by ``modulus`` is in one of ``ranges`` (end exclusive)."""
-
-    modulus: int
-    ranges: tuple[tuple[int, int], ...]
-
-
-class AxisPattern(Record):
-    """Mismatches of one output by their position on one axis."""
-
-    size: int
-    touched: int
-    """Positions with a mismatch."""
-    whole: int
-    """Positions with nothing but mismatches."""
-    nan: int
-    """Positions with nothing but NaN that the reference does not have."""
-    first: int
-    last: int
-    """Of the touched positions."""
-    residues: ResiduePattern | None = None
-    slices: tuple[float, ...] = ()
-    """Share of elements that mismatch in each eighth of a long axis."""
-
-
-class TilePattern(Record):
-    """Mismatches by tiles of ``rows`` x ``columns`` over the last two axes; tiles at the edges may be smaller."""
-
-    rows: int
-    columns: int
-    tiles: int
-    touched: int
-    whole: int
-    """Tiles with nothing but mismatches."""
-    nan: int
-    """Tiles with nothing but NaN."""
-    first: tuple[int, int]
-    """Row and column, in tiles, of the first touched tile in row-major order."""
-
-
-class MismatchPattern(Record):
-    """Where the mismatches of one output lie, and what they have in common. No value of any element.
-
-    Rows and columns are the last two axes of the output; the axes before them count matrices.
-    """
-
-    axes: tuple[AxisPattern, ...]
-    tiles: tuple[TilePattern, ...] = ()
-    zeros: int
-    """Mismatches where the output is exactly zero."""
-    infinite: int
-    """Mismatches where the output is infinite."""
-    slope: Real | None = None
-    """Least-squares slope of output over reference, over mismatches that are finite in both."""
-    correlation: Real | None = None
-    """Of the same pairs."""
-    column_major: Real | None = None
-    """Correlation with the reference of the first wrong matrix when it is read in column-major order."""
-    above_diagonal: float | None = None
-    """Share of the mismatches right of the diagonal; square matrices only."""
 
 
 class OutputComparison(Record):
@@ -112,10 +51,22 @@ class OutputComparison(Record):
     max_rel_error: Real
     rms_error: Real
     rms_reference: Real
+    worst_block_rms: Real | None = None
+    """The largest scale-relative error among the output's blocks (docs/metrics.md). None in official calls, which have
+    none measured, and in evidence older than this field."""
     first_mismatches: tuple[tuple[int, ...], ...] = ()
     """Up to 8 indices in row-major order."""
     where: MismatchPattern | None = None
     """None where nothing mismatches, and in evidence older than this field."""
+
+    @property
+    def not_finite(self) -> int:
+        """Elements that are NaN or infinite where the reference is not: they count in no error's size.
+
+        Where they were not counted apart, every mismatch may be one.
+        """
+        infinite = self.where.infinite if self.where is not None else self.mismatched
+        return self.nan + infinite
 
     @property
     def relative_rms(self) -> float:
@@ -149,6 +100,20 @@ class CheckedCall(Record):
     def disagrees(self, output: OutputComparison) -> bool:
         """Whether one of its outputs is further from the reference than this kind of call may be."""
         return output.mismatched > tolerated_mismatches(self.iteration, output.elements) or output.nan > 0
+
+
+OFFICIAL_FAMILY = "normal"
+"""Family of the inputs of every trial, whose own ``family`` names the recipe: the official workload's distribution."""
+
+
+class FamilyCheck(Record):
+    """One checked call on inputs of another kind than the official workload's, behind the trials."""
+
+    family: str
+    call: CheckedCall | None
+    """None where there was no result."""
+    message: str = ""
+    """Why there was none."""
 
 
 class Timing(Record):
@@ -218,6 +183,19 @@ flags it. Wide, since a power-limited device reads a short burst up to 9% faster
 qualifying measurement (H200, backward d128)."""
 
 
+class ExactErrors(Record):
+    """Scale-relative errors on one official draw against an oracle of higher precision, per output.
+
+    Outputs that are not finite in the oracle count on neither side.
+    """
+
+    precision: Literal["float64"]
+    """What the oracle computes in. Its results are not rounded to the outputs' types."""
+    library: dict[str, Real]
+    reference: dict[str, Real]
+    """Of the definition's reference function, rounded to the outputs' types."""
+
+
 class BaselineMeasurement(Record):
     """The library's latency by the same procedure (same staging, same loop, same clock)."""
 
@@ -235,6 +213,15 @@ class BaselineMeasurement(Record):
     workload costs the oracle's clock beyond an empty call. None in evidence older than this field."""
     relative_rms: dict[str, Real] = Field(default_factory=dict)
     """The library's own scale-relative error against the same reference, per output."""
+    detail: str = ""
+    """The call in full, where ``call`` alone does not say it: settings, backend, what was planned outside of it."""
+    exact: ExactErrors | None = None
+    """None where no oracle of higher precision knows the operation, and in evidence older than this field."""
+    families: dict[str, dict[str, Real]] = Field(default_factory=dict)
+    """Family -> output -> the library's scale-relative error there. Infinite for an output with values that are not
+    finite where the reference's are; no outputs for a family in which the library failed."""
+    families_worst: dict[str, dict[str, Real]] = Field(default_factory=dict)
+    """The same of ``OutputComparison.worst_block_rms``. Empty in evidence older than this field."""
 
     @property
     def drifted(self) -> bool:
@@ -279,6 +266,8 @@ class RunEvidence(Record):
     trials: tuple[Trial, ...] = ()
     launches: tuple[KernelLaunch, ...] = ()
     baseline: BaselineMeasurement | None = None
+    families: tuple[FamilyCheck, ...] = ()
+    """Calls on other families of inputs; empty where a trial had failed, and in evidence older than this field."""
     workload_state_cached: bool = False
     stages_ms: dict[str, float] = Field(default_factory=dict)
     """Wall time by stage, for performance work; no rule reads it."""

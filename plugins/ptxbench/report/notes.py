@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from ptxbench.cases.defaults import REFERENCE_CALL
 from ptxbench.records import Outcome
 from ptxbench.report.calls import count_of, describe_calls
 from ptxbench.report.summary import Cell
@@ -67,7 +68,14 @@ def _baselines(cells: Sequence[Cell]) -> list[str]:
         for used in cell.baselines:
             cases[f"{used.library} {used.version} ({used.call})"].append(cell.case)
     listed = [f"{name} for {_list(names)}" for name, names in sorted(cases.items())]
-    return [f"Baseline: {'; '.join(listed)}."] if listed else []
+    own = [cell.case for cell in cells for used in cell.baselines if used.call == REFERENCE_CALL]
+    texts = [f"Baseline: {'; '.join(listed)}."] if listed else []
+    if own:
+        texts.append(
+            f"No library: the baseline of {_list(own)} is the definition's own reference in eager PyTorch, so a "
+            "speedup over it is not one over a tuned kernel."
+        )
+    return texts
 
 
 def _failures(cells: Sequence[Cell]) -> list[str]:

@@ -22,7 +22,7 @@ from ptxbench.trace.trace import (
     Performance,
     Trace,
 )
-from ptxbench.trace.workload import RandomInput, SafetensorsInput, ScalarInput, Workload, WorkloadInput, bind
+from ptxbench.trace.workload import RandomInput, SafetensorsInput, ScalarInput, Workload, WorkloadInput
 
 __all__ = [
     "Axis",
@@ -49,7 +49,6 @@ __all__ = [
     "Trace",
     "Workload",
     "WorkloadInput",
-    "bind",
     "load_definition",
     "load_solution",
     "load_traces",

@@ -9,13 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from ptxbench.trace.definition import Definition
-from ptxbench.trace.document import read_json, read_jsonl
+from ptxbench.trace.document import Document, read_json, read_jsonl
 from ptxbench.trace.solution import Solution
 from ptxbench.trace.trace import Trace
+
+
+class WorkloadLine(NamedTuple):
+    """One line of a workload file."""
+
+    document: Document
+    trace: Trace
 
 
 def load_definition(path: Path) -> Definition:
@@ -34,29 +42,34 @@ def load_traces(path: Path) -> tuple[Trace, ...]:
 
 
 def load_workloads(path: Path) -> tuple[Trace, ...]:
-    """Read a file of one workload trace per line; the workload is ``trace.workload``.
+    """Read a file of one workload trace per line; the workload is ``trace.workload``. Raises as ``read_workloads``."""
+    return tuple(line.trace for line in read_workloads(path))
+
+
+def read_workloads(path: Path) -> tuple[WorkloadLine, ...]:
+    """The lines of a workload file, each with the document that can name its places.
 
     Raises:
         InputError: as ``load_definition``, or a line holds a result, names another definition than the lines
             before it, or repeats a uuid.
     """
-    traces: list[Trace] = []
+    found: list[WorkloadLine] = []
     lines: dict[str, int | None] = {}
     for document in read_jsonl(path):
         trace = document.parse(Trace)
         if not trace.is_workload:
             field = "solution" if trace.solution is not None else "evaluation"
             raise document.error((field,), "null, as in a workload trace", "a result")
-        if traces and trace.definition != traces[0].definition:
+        if found and trace.definition != found[0].trace.definition:
             raise document.error(
-                ("definition",), f"{traces[0].definition!r}, as in the lines before", repr(trace.definition)
+                ("definition",), f"{found[0].trace.definition!r}, as in the lines before", repr(trace.definition)
             )
         uuid, line = trace.workload.uuid, document.locate()[()]
         if uuid in lines:
             raise document.error(("workload", "uuid"), "each uuid once", f"{uuid!r} again after line {lines[uuid]}")
         lines[uuid] = line
-        traces.append(trace)
-    return tuple(traces)
+        found.append(WorkloadLine(document, trace))
+    return tuple(found)
 
 
 def save_definition(definition: Definition, path: Path) -> None:

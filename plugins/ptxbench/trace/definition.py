@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ptxbench.errors import InputError
 from ptxbench.trace.base import FileName, Text, TraceModel, broken
+from ptxbench.trace.faults import describe
+from ptxbench.trace.python_source import NotPythonError, functions_of, parse_expression, parse_module
+
+MAX_SIZE = 2**31 - 1
+"""Of an axis. Extents and coordinates of TMA, grids and most kernels' indices are 32-bit integers; above it a size is a
+slip or an attack, and products of such sizes overflow wherever they are computed."""
 
 
 class DType(StrEnum):
@@ -49,11 +54,17 @@ _BITS = {
 }
 
 
+def _is_size(value: int) -> int:
+    if value > MAX_SIZE:
+        raise broken((), f"a size of at most {MAX_SIZE}", describe(value))
+    return value
+
+
 class AxisConst(TraceModel):
     """An axis whose size is part of the definition; a kernel may rely on it."""
 
     type: Literal["const"]
-    value: Annotated[int, Field(gt=0)]
+    value: Annotated[int, Field(gt=0), AfterValidator(_is_size)]
     description: str | None = None
 
 
@@ -100,12 +111,11 @@ class Definition(TraceModel):
     @classmethod
     def _defines_run(cls, reference: str) -> str:
         try:
-            module = ast.parse(reference)
-        except (SyntaxError, ValueError) as error:
-            raise broken((), "Python source", f"a syntax error: {error}") from None
-        if not any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in module.body):
-            names = [node.name for node in module.body if isinstance(node, ast.FunctionDef)]
-            raise broken((), "a top-level function `run`", f"top-level functions {names}")
+            names = functions_of(parse_module(reference))
+        except NotPythonError as error:
+            raise broken((), "Python source", str(error)) from None
+        if "run" not in names:
+            raise broken((), "a top-level function `run`", f"top-level functions {list(names)}")
         return reference
 
     @field_validator("constraints")
@@ -113,9 +123,9 @@ class Definition(TraceModel):
     def _constraints_parse(cls, constraints: tuple[str, ...]) -> tuple[str, ...]:
         for index, constraint in enumerate(constraints):
             try:
-                ast.parse(constraint, mode="eval")
-            except (SyntaxError, ValueError) as error:
-                raise broken((index,), "a Python expression", f"{constraint!r} ({error})") from None
+                parse_expression(constraint)
+            except NotPythonError as error:
+                raise broken((index,), "a Python expression", f"{constraint[:80]!r} ({error})") from None
         return constraints
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -102,6 +103,11 @@ def parse_json(path: Path, text: str, first_line: int = 1) -> object:
     except json.JSONDecodeError as error:
         found = f"{error.msg} at column {error.colno}"
         raise FileError(path, first_line + error.lineno - 1, "", "a JSON document", found) from None
+    except ValueError:
+        # Of int(), which refuses thousands of digits.
+        digits = re.search(rf"[0-9]{{{sys.get_int_max_str_digits()}}}", text)
+        line = first_line + text.count("\n", 0, digits.start() if digits else 0)
+        raise FileError(path, line, "", "a JSON document", "an integer of too many digits to read") from None
     except RecursionError:
         raise FileError(path, first_line, "", "a JSON document", "nesting too deep to read") from None
     except _RefusedError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Self
@@ -10,6 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from ptxbench.trace.base import FileName, RelativePath, Text, TraceModel, broken
+from ptxbench.trace.python_source import NotPythonError, parse_module
 
 
 class SourceLanguage(StrEnum):
@@ -40,9 +40,9 @@ class SourceFile(TraceModel):
     def _python_parses(self) -> Self:
         if self.path.endswith(".py"):
             try:
-                ast.parse(self.content)
-            except (SyntaxError, ValueError) as error:
-                raise broken(("content",), "Python source", f"a syntax error: {error}") from None
+                parse_module(self.content)
+            except NotPythonError as error:
+                raise broken(("content",), "Python source", str(error)) from None
         return self
 
 

@@ -18,15 +18,13 @@ from ptxbench.records import (
     Verdict,
 )
 from ptxbench.verdict.outcome import Decision, decide_build, decide_run, find_mismatch
+from ptxbench.verdict.precision import family_flags, precision_flags
 from ptxbench.verdict.quoting import quote
-from ptxbench.verdict.rules import Flag, Rule, TargetRule
+from ptxbench.verdict.rules import Rule, TargetRule
 from ptxbench.verdict.safety import judge_safety
 from ptxbench.verdict.speed import Speed, judge_speed
 from ptxbench.verdict.target import judge_target
 from ptxbench.verdict.useful_work import useful_share
-
-PRECISION_BOUND = 4.0
-"""Scale-relative error over the library's own beyond which ``low_precision`` is remarked."""
 
 
 def judge(case: Case, build: Build, evidence: Evidence | None) -> Verdict:
@@ -43,8 +41,9 @@ def judge(case: Case, build: Build, evidence: Evidence | None) -> Verdict:
     target = judge_target(case, build, used, decision.outcome)
     safety = judge_safety(used)
     correct = decision.outcome is Outcome.CORRECT
-    speed = judge_speed(case, used) if used is not None and correct else Speed()
-    flags = {*speed.flags, *target.flags, *(_precision_flags(used) if used is not None and correct else ())}
+    beside = (*precision_flags(used), *family_flags(used)) if used is not None and correct else ()
+    speed = judge_speed(case, used, beside) if used is not None and correct else Speed()
+    flags = {*speed.flags, *target.flags}
     counted = target.target is not Target.UNKNOWN and used is not None and correct and target.present
     return Verdict(
         outcome=decision.outcome,
@@ -93,15 +92,6 @@ def _outputs(evidence: Evidence | None) -> Iterator[OutputComparison]:
 def _largest(values: Iterator[float]) -> float | None:
     # An error that overflowed has no size to report; the mismatch share still speaks of it.
     return max((value for value in values if math.isfinite(value)), default=None)
-
-
-def _precision_flags(evidence: Evidence) -> tuple[Flag, ...]:
-    library = evidence.run.baseline.relative_rms if evidence.run.baseline is not None else {}
-    for output in _outputs(evidence):
-        own = library.get(output.name, 0.0)
-        if own > 0 and output.relative_rms > PRECISION_BOUND * own:
-            return (Flag.LOW_PRECISION,)
-    return ()
 
 
 def judge_extraction_error(message: str) -> Verdict:

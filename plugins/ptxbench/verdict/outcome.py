@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ptxbench.cases.case import Case
+from ptxbench.cases.defaults import EXACT, tolerance_of
 from ptxbench.records import (
     CORRECTNESS_CALL,
     Build,
@@ -99,11 +100,12 @@ def decide_run(case: Case, build: Build, evidence: Evidence) -> Decision:
         if decision is not None:
             return decision
     calls = sum(1 for _ in _checks(evidence))
+    exact = " (integers equal)" if any(tolerance_of(case, name) is EXACT for name in case.output_shapes()) else ""
     return Decision(
         Outcome.CORRECT,
         Rule.PASSED,
-        f"every element within atol {case.tolerance.atol:g} + rtol {case.tolerance.rtol:g} in {calls} checked calls "
-        f"of {len(evidence.run.trials)} trials",
+        f"every element within atol {case.tolerance.atol:g} + rtol {case.tolerance.rtol:g}{exact} in "
+        f"{calls} checked calls of {len(evidence.run.trials)} trials",
     )
 
 
@@ -189,8 +191,9 @@ def _shapes(case: Case, build: Build, evidence: Evidence) -> Decision | None:
 
 
 def _tolerance(case: Case, build: Build, evidence: Evidence) -> Decision | None:
-    expected = (case.tolerance.atol, case.tolerance.rtol)
     for check, output in _compared(evidence):
+        tolerance = tolerance_of(case, output.name)
+        expected = (tolerance.atol, tolerance.rtol)
         if (output.atol, output.rtol) != expected:
             message = (
                 f"{check.place}: output {output.name} was compared with atol {output.atol:g}, rtol {output.rtol:g}; "

@@ -72,6 +72,8 @@ class Flag(StrEnum):
     BASELINE_DRIFT = "baseline_drift"
     CLOCK_DISAGREEMENT = "clock_disagreement"
     DIFFERS_UNDER_PROFILER = "differs_under_profiler"
+    FAMILY_MISMATCH = "family_mismatch"
+    FAMILY_UNQUALIFIED = "family_unqualified"
     IMPLAUSIBLE = "implausible"
     LOW_PRECISION = "low_precision"
     NO_BASELINE = "no_baseline"

@@ -43,9 +43,12 @@ class _Latency(NamedTuple):
     source: Clock
 
 
-def judge_speed(case: Case, evidence: Evidence) -> Speed:
-    """Return the speed of a turn whose outcome is correct. Flags say why a speedup is withheld."""
-    flags: list[Flag] = []
+def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -> Speed:
+    """Return the speed of a turn whose outcome is correct. Flags say why a speedup is withheld.
+
+    ``beside`` are flags that are known of its results; they come back with the others.
+    """
+    flags: list[Flag] = [*beside]
     timings = _complete_timings(case, evidence)
     baseline = evidence.run.baseline
     baseline_ns = _baseline_ns(baseline, flags)
@@ -72,7 +75,13 @@ def judge_speed(case: Case, evidence: Evidence) -> Speed:
     )
 
 
-_WITHHOLDING = {Flag.STRAY_ACTIVITY, Flag.TIMING_UNCHECKED, Flag.IMPLAUSIBLE}
+_WITHHOLDING = {
+    Flag.FAMILY_MISMATCH,
+    Flag.IMPLAUSIBLE,
+    Flag.LOW_PRECISION,
+    Flag.STRAY_ACTIVITY,
+    Flag.TIMING_UNCHECKED,
+}
 """Flags under which a latency is shown and never scored."""
 
 

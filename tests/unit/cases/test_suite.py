@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -101,7 +102,7 @@ def test_an_unknown_arch_is_an_error(suite):
             "again",
         ),
         ("workload: 9492", "workload: 9493", "cases[0].workload", "a uuid of gemm_n7168_k5120.jsonl", "'9493"),
-        ("op: gemm", "op: conv", "cases[0].op", "'gemm' or 'attention'", "'conv'"),
+        ("op: gemm", "op: conv", "cases[0].op", "'gemm', 'attention' or 'other'", "'conv'"),
         ("archs: [h100, b200]", "archs: []", "cases[0].archs", "at least 1 item", "a list of 0"),
         (
             "archs: [h100, b200]",
@@ -113,7 +114,7 @@ def test_an_unknown_arch_is_an_error(suite):
         ("archs: [h100, b200]", "archs: [h100, b200, b200]", "cases[0].variants", "each arch once", "h100, b200"),
         ("atol: 0.01", "atol: -1", "cases[0].tolerance.atol", "greater than or equal to 0", "-1"),
         ("atol: 0.01", "atol: 1%", "cases[0].tolerance.atol", "a valid number", "'1%'"),
-        ("input_recipe: normal", "input_recipe: uniform", "cases[0].input_recipe", "'normal' or", "'uniform'"),
+        ("input_recipe: normal", "input_recipe: uniform", "cases[0].input_recipe", "'normal', 'attention", "'uniform'"),
         ("causal: false", "causal: no", "cases[0].causal", "a valid boolean", "'no'"),
         ("flops: 2*M*N*K", "flops: 2*M*N*Q", "cases[0].flops", "axis names (M, N, K)", "'Q'"),
         ("bytes: 2*(M*K", "bytes: 2*(M*K)/0", "cases[0].bytes", "an arithmetic expression", "unmatched"),
@@ -183,18 +184,37 @@ def test_scalar_outputs_cannot_be_written_by_a_kernel(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"M": 8192', '"M": 8192, "K": 1', "const axis K = 5120, found 1"),
-        ('"M": 8192', '"X": 8192', "a value for each var axis"),
-        (', "B": {"type": "random"}', "", "expected the inputs of gemm_n7168_k5120"),
-        ('"definition": "gemm_n7168_k5120"', '"definition": "gemm"', "expected workloads of 'gemm_n7168_k5120'"),
+        ('"M": 8192', '"M": 8192, "K": 1', "`workload.axes.K`: expected 5120, the definition's constant; found 1"),
+        ('"M": 8192', '"X": 8192', "`workload.axes.X`: expected a var axis of the definition (M)"),
+        ('"M": 8192', "", "`workload.axes.M`: expected a var axis that the definition has"),
+        ('"M": 8192', '"M": 0', "`workload.axes.M`: expected a size of at least 1; found 0"),
+        ('"M": 8192', '"M": 2147483648', "`workload.axes.M`: expected a size of at most 2147483647"),
+        (', "B": {"type": "random"}', "", "`workload.inputs.B`: expected an input that the definition has"),
+        ('"definition": "gemm_n7168_k5120"', '"definition": "gemm"', "`definition`: expected 'gemm_n7168_k5120', as"),
+        (
+            '"B": {"type": "random"}',
+            '"B": {"type": "safetensors", "path": "b", "tensor_key": "B"}',
+            "`workload.inputs.B.type`: expected random or scalar: a suite has no files; found 'safetensors'",
+        ),
     ],
 )
 def test_a_workload_must_fit_its_definition(tmp_path, old, new, message):
     root = checkout.copy(tmp_path)
-    checkout.edit(root / "cases" / "workloads" / "gemm" / "gemm_n7168_k5120.jsonl", old, new)
-    with pytest.raises(InputError, match=r"gemm_n7168_k5120.jsonl") as caught:
+    path = root / "cases" / "workloads" / "gemm" / "gemm_n7168_k5120.jsonl"
+    checkout.edit(path, old, new)
+    with pytest.raises(FileError) as caught:
         load_suite(root, "primary")
+    assert (caught.value.file, caught.value.line) == (path, 1)
     assert message in str(caught.value)
+
+
+def test_a_definition_in_two_folders(tmp_path):
+    root = checkout.copy(tmp_path)
+    again = root / "cases" / "definitions" / "matmul" / "gemm_n7168_k5120.json"
+    again.parent.mkdir()
+    shutil.copyfile(root / "cases" / "definitions" / "gemm" / again.name, again)
+    with pytest.raises(FileError, match=r"matmul/gemm.*`name`: expected each definition once; .*/gemm/gemm_n7168"):
+        load_suite(root, "primary")
 
 
 def test_a_missing_workload_file(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from ptxbench.cases import load_suite, select_cases
 from ptxbench.errors import InputError
-from ptxbench.plugin.items import mark_name, marks, plan_trajectories
+from ptxbench.plugin.items import expect_arch, mark_name, marks, plan_trajectories
 from ptxbench.plugin.options import Options
 from tests.unit.agent.parts import ScriptedModel
 from tests.unit.factories import ROOT
@@ -81,4 +81,22 @@ def test_marks_of_another_checkout(tmp_path: Path):
     (tmp_path / "knowledge_packs" / "r100" / "arch.yaml").write_text("")
     (tmp_path / "cases" / "suites").mkdir(parents=True)
     (tmp_path / "cases" / "suites" / "my-own.yaml").write_text("")
-    assert {name for name, _ in marks(tmp_path)} == {"r100", "gemm", "attention", "my_own"}
+    assert {name for name, _ in marks(tmp_path)} == {"r100", "gemm", "attention", "other", "my_own"}
+
+
+@pytest.mark.parametrize("expression", ["h100", "h100 and gemm", "not b200", "(b200 or h100) and not attention"])
+def test_an_architecture_that_is_named(expression: str) -> None:
+    expect_arch(expression, ("b200", "h100"))
+
+
+@pytest.mark.parametrize("expression", ["", "gemm", "h1000", "xh100"])
+def test_an_architecture_that_is_not(expression: str) -> None:
+    with pytest.raises(InputError, match=r"expected -m to name an architecture \(b200, h100\)"):
+        expect_arch(expression, ("b200", "h100"))
+
+
+def test_collections_have_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "cases" / "suites").mkdir(parents=True)
+    found = dict(marks(tmp_path, [tmp_path / "my.Set"]))
+    assert "trace_set_my_set" in found
+    assert not any(name.startswith("trace_set") for name, _ in marks(tmp_path))

@@ -185,3 +185,39 @@ def test_unravel_inverts_row_major_order(shape: tuple[int, ...], data: st.DataOb
     for position, extent in zip(index, shape, strict=True):
         again = again * extent + position
     assert again == flat
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "bool"])
+def test_integers_agree_when_they_are_equal(dtype: str) -> None:
+    """Whatever the tolerance: an index that is 0.8% off is another index."""
+    import torch
+
+    ref = torch.tensor([100, 101, 7, 0] * 4).to(getattr(torch, dtype))
+    assert compare(ref.clone(), ref).mismatched == 0
+    out = ref.clone()
+    out[5] = not ref[5] if dtype == "bool" else ref[5] + 1
+    found = compare(out, ref)
+    assert (found.mismatched, found.first_mismatches, found.max_abs_error) == (1, ((5,),), 1.0)
+    assert found.where is not None
+
+
+@pytest.mark.parametrize("large", [2**24, 2**31, 2**53, 2**62])
+def test_integers_that_no_float_tells_apart_differ(large: int) -> None:
+    import torch
+
+    found = compare(torch.tensor([large + 1, 3]), torch.tensor([large, 3]))
+    assert (found.mismatched, found.first_mismatches) == (1, ((0,),))
+
+
+def test_wrong_indices_within_one_percent_are_all_mismatches() -> None:
+    import torch
+
+    found = compare(torch.tensor([5040, 4960, 100900, 7]), torch.tensor([5000, 5001, 100000, 7]))
+    assert (found.mismatched, found.max_abs_error) == (3, 900.0)
+
+
+def test_memory_that_nobody_wrote_is_not_true() -> None:
+    import torch
+
+    unwritten = torch.full((4,), 0xFF, dtype=torch.uint8).view(torch.bool)
+    assert compare(unwritten, torch.ones(4, dtype=torch.bool)).mismatched == 4

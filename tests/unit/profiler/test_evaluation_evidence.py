@@ -74,6 +74,7 @@ def evidence_of(
     program: str,
     check: Callable[[int], CheckedCall] = checked,
     done: Callable[[str], None] = lambda _: None,
+    families: tuple[str, ...] = (),
 ) -> RunEvidence:
     worker = start(program)
     worker.wait_ready()
@@ -83,6 +84,7 @@ def evidence_of(
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
+        families=[SimpleNamespace(draw=SimpleNamespace(family=family)) for family in families],
         stage=lambda _: None, stage_fresh=lambda _: None, guards_intact=lambda: True,
         compare=lambda _, iteration: check(iteration),
     )  # fmt: skip
@@ -164,3 +166,31 @@ def test_calls_that_every_candidate_knows_to_be_checked_do_not_betray_later_chec
         met = {draw for _, timed in chosen for draw in timed.values()} & known
         assert not met
         known |= {first for first, _ in chosen}
+
+
+def test_every_family_has_one_checked_call_behind_the_trials(start: Start) -> None:
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), families=("shifted", "spiky"))
+    assert [check.family for check in evidence.families] == ["shifted", "spiky"]
+    assert all(check.call is not None and check.message == "" for check in evidence.families)
+    assert evidence.status is RunStatus.COMPLETED
+
+
+def test_a_family_is_not_tried_on_a_candidate_that_failed(start: Start) -> None:
+    evidence = evidence_of(
+        start,
+        candidate('return ["_Z4workv"]'),
+        lambda iteration: checked(iteration, mismatched=8),
+        families=("shifted",),
+    )
+    assert evidence.families == ()
+
+
+def test_a_crash_on_a_family_leaves_the_trials_as_they_are(start: Start) -> None:
+    last = TRIALS * CALLS_OF_A_TRIAL
+    evidence = evidence_of(
+        start, candidate(f'os._exit(3) if call > {last} else 0; return ["_Z4workv"]'), families=("shifted", "spiky")
+    )
+    assert evidence.status is RunStatus.COMPLETED
+    assert len(evidence.trials) == TRIALS
+    assert [(check.family, check.call) for check in evidence.families] == [("shifted", None)]
+    assert "exited with code 3" in evidence.families[0].message

@@ -7,7 +7,7 @@ import pytest
 from ptxbench.cases.case import InputRecipe
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import TensorSpec
-from ptxbench.profiler.inputs import DERIVED, InputSource, specs_of
+from ptxbench.profiler.inputs import RECIPES, InputSource, specs_of
 from ptxbench.trace.definition import DType
 from tests.unit.factories import suite_case
 
@@ -41,14 +41,14 @@ def test_scalar_inputs_are_no_tensors() -> None:
     assert specs_of(scaled) == specs_of(case)
 
 
-def test_every_recipe_says_what_it_derives() -> None:
-    assert set(DERIVED) == set(get_args(InputRecipe))
+def test_every_recipe_says_what_is_not_normal_data() -> None:
+    assert set(RECIPES) == set(get_args(InputRecipe))
 
 
 @pytest.mark.parametrize("name", ["mha_bwd_d128", "mha_bwd_d128_causal"])
 def test_derived_inputs_exist(name: str) -> None:
     case = suite_case(name)
-    assert set(DERIVED[case.input_recipe]) < set(case.input_shapes())
+    assert set(RECIPES[case.input_recipe].derived) < set(case.input_shapes())
 
 
 def test_no_draw_is_given_twice_until_a_sandbox_is_new() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +11,17 @@ from typing import Any
 import pytest
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import qualification
 from ptxbench.profiler.qualification import MAX_REDRAWS, Baselines
+from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.worker import Command, Worker
+from ptxbench.records import RunStatus
 from tests.unit.factories import make_call, make_comparison
 from tests.unit.profiler.stand_in import CONNECT, READY, write_program
 
 # A baseline worker: takes jobs until it is told to quit, and keeps what it was told.
 SERVING = """\
+plan = lambda: b'{"detail": "in full"}'
 log = open("log", "a")
 while True:
     job = json.loads(hear())
@@ -32,21 +37,31 @@ while True:
             say(b"o")
         elif json.loads(message)["op"] in ("publish", "collect"):
             say(b"{}")
+        elif json.loads(message)["op"] == "plan":
+            print("plan", file=log, flush=True)
+            say(plan())
         else:
             print(json.loads(message)["op"], file=log, flush=True)
             break
 """
 
 
+def draw_of(family: str) -> Any:
+    return SimpleNamespace(draw=SimpleNamespace(family=family))
+
+
 class StandInState:
     """What ``Baselines`` asks of a workload state; ``checks`` are the results of its comparisons in turn."""
 
-    def __init__(self, handle: str = "a", checks: list[Any] | None = None, draws: int = 1) -> None:
+    def __init__(
+        self, handle: str = "a", checks: list[Any] | None = None, draws: int = 1, call: str = "torch.matmul"
+    ) -> None:
         self.arena = SimpleNamespace(handle=handle, describe=list)
         self.case: Any = SimpleNamespace(
-            name="case", causal=False, baseline=SimpleNamespace(call="torch.matmul", library="cublas")
+            name="case", causal=False, baseline=SimpleNamespace(call=call, library="library"), scalars=dict
         )
-        self.checked: list[Any] = [None] * draws
+        self.checked: list[Any] = [draw_of("normal")] * draws
+        self.families: list[Any] = [draw_of(family) for family in ("shifted", "structure")]
         self._checks = checks or []
         self.replaced: list[int] = []
 
@@ -56,8 +71,9 @@ class StandInState:
     def replace_draw(self, index: int) -> None:
         self.replaced.append(index)
 
-    def compare(self, draw: object, iteration: int, *, share: float) -> Any:
-        assert share < 1
+    def compare(self, draw: Any, iteration: int, *, share: float = 1.0) -> Any:
+        # The library has to be better than a candidate on official draws, and is only measured on others.
+        assert (share < 1) == (draw.draw.family == "normal")
         return self._checks.pop(0)
 
 
@@ -81,6 +97,7 @@ def started(tmp_path: Path) -> Started:
     return Started(write_program(tmp_path, CONNECT + READY + SERVING))
 
 
+RAGGED = "BatchPrefillWithRaggedKVCacheWrapper"
 GOOD = make_call()
 BAD = make_call(outputs=(make_comparison(mismatched=1),))
 
@@ -137,4 +154,78 @@ def test_a_reference_that_the_library_never_meets_is_named(started: Started) -> 
         baselines.qualify(state)
     assert caught.value.kind == "reference_failed"
     assert len(state.replaced) == MAX_REDRAWS
+    baselines.close()
+
+
+def test_a_library_that_plans_is_planned_once_for_each_family(started: Started) -> None:
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[GOOD] * 6, draws=3, call=RAGGED)
+    baselines.qualify(state)
+    assert started.log(0) == ["job", "plan"]
+    assert set(baselines._family_errors(state)[0]) == {"shifted", "structure"}
+    assert started.log(0) == ["job", "plan", "plan", "plan"]
+    baselines.close()
+
+
+def test_a_library_is_planned_for_the_official_family_again_before_it_is_timed(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log: list[list[str]] = []
+
+    def timed(*_: object) -> tuple[list[int], list[Any]]:
+        log.append(started.log(0))
+        raise WorkerError(RunStatus.RUNTIME_ERROR, "enough")
+
+    monkeypatch.setattr(qualification, "timed_loop", timed)
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[GOOD] * 3, draws=1, call=RAGGED)
+    baselines._family_errors(state)
+    with pytest.raises(InfrastructureError, match="enough"):
+        baselines.time(state, 1, 1)
+    assert log == [["job", "plan", "plan", "plan"]]
+    baselines.close()
+
+
+def test_a_library_that_does_not_plan_is_never_asked_to(started: Started) -> None:
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[GOOD] * 3)
+    baselines.qualify(state)
+    baselines._family_errors(state)
+    assert started.log(0) == ["job"]
+    baselines.close()
+
+
+def test_a_plan_that_fails_is_the_librarys_failure(tmp_path: Path) -> None:
+    refusing = SERVING.replace('"detail": "in full"', '"error": "planning: no compiler", "code": 0')
+    started = Started(write_program(tmp_path, CONNECT + READY + refusing))
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[GOOD], call=RAGGED)
+    with pytest.raises(InfrastructureError, match="planning: no compiler") as caught:
+        baselines.qualify(state)
+    assert caught.value.kind == "baseline_unavailable"
+    baselines.close()
+
+
+def test_a_family_in_which_the_library_fails_is_known_as_such(tmp_path: Path) -> None:
+    dying = SERVING.replace("plan = lambda", "plan = lambda: sys.exit(1) if True else lambda")
+    started = Started(write_program(tmp_path, CONNECT + READY + dying))
+    baselines = Baselines(started)
+    state: Any = StandInState(call=RAGGED)
+    assert baselines._family_errors(state) == ({"shifted": {}, "structure": {}},) * 2
+    baselines.close()
+
+
+def test_a_family_in_which_the_librarys_values_are_not_finite_measures_nothing(started: Started) -> None:
+    baselines = Baselines(started)
+    infinite = make_call(outputs=(make_comparison(nan=1, mismatched=1),))
+    state: Any = StandInState(checks=[GOOD, infinite])
+    errors, _ = baselines._family_errors(state)
+    assert errors == {"shifted": {"C": pytest.approx(0.002)}, "structure": {"C": math.inf}}
+    baselines.close()
+
+
+def test_the_librarys_worst_blocks_are_known_where_they_were_measured(started: Started) -> None:
+    baselines = Baselines(started)
+    state: Any = StandInState(checks=[make_call(outputs=(make_comparison(worst_block_rms=0.004),)), GOOD])
+    assert baselines._family_errors(state)[1] == {"shifted": {"C": 0.004}, "structure": {}}
     baselines.close()

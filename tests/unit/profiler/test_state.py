@@ -8,7 +8,10 @@ import pytest
 from ptxbench.cases import Case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import state
-from ptxbench.profiler.state import StateCache, compile_reference, reference_outputs
+from ptxbench.profiler.inputs import Draw
+from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state import StateCache, bounds_of, checked_draw, reference_outputs
+from ptxbench.trace.definition import DType
 from tests.unit.factories import GEMM, suite_case
 
 if TYPE_CHECKING:
@@ -203,3 +206,32 @@ def test_workload_that_never_fits_is_an_error(
     with pytest.raises(InfrastructureError, match="does not fit"):
         states.get(suite_case(B))
     assert states.get(suite_case(A))[1] is False
+
+
+def test_tolerance_follows_the_size_of_an_output_beyond_the_official_family() -> None:
+    import torch
+
+    case = with_reference("def run(A, B):\n    return A[:, :1].expand(5, 7168).contiguous() * 0 + 40")
+    run = compile_reference(case)
+    official = checked_draw(case, run, Draw((1, 2)), gemm_inputs(), ())
+    shifted = checked_draw(case, run, Draw((1, 2), "shifted"), gemm_inputs(), ())
+    assert bounds_of(case, official, "C", 0.95) == {"atol": 0.0095, "rtol": 0.0095}
+    assert bounds_of(case, shifted, "C", 1.0) == {"atol": pytest.approx(4.0), "rtol": 0.01}
+    assert torch.equal(shifted.references["C"], official.references["C"]), "measuring it leaves it alone"
+
+
+def test_small_outputs_keep_the_official_tolerance() -> None:
+    case = with_reference("def run(A, B):\n    return A[:, :1].expand(5, 7168).contiguous() * 0")
+    draw = checked_draw(case, compile_reference(case), Draw((1, 2), "spiky"), gemm_inputs(), ())
+    assert bounds_of(case, draw, "C", 1.0) == {"atol": 0.01, "rtol": 0.01}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "bool"])
+def test_integer_outputs_have_no_tolerance(dtype: str) -> None:
+    case = with_reference(f"import torch\n\ndef run(A, B):\n    return torch.ones(5, 7168, dtype=torch.{dtype})")
+    outputs = {
+        name: tensor.model_copy(update={"dtype": DType(dtype)}) for name, tensor in case.definition.outputs.items()
+    }
+    case = case.model_copy(update={"definition": case.definition.model_copy(update={"outputs": outputs})})
+    draw = checked_draw(case, compile_reference(case), Draw((1, 2)), gemm_inputs(), ())
+    assert bounds_of(case, draw, "C", 0.95) == {"atol": 0.0, "rtol": 0.0}

@@ -84,6 +84,11 @@ def test_deep_nesting_is_refused_and_not_a_crash(tmp_path, depth):
         load_definition(path)
 
 
+def test_an_integer_of_too_many_digits_is_refused_with_its_line():
+    with pytest.raises(FileError, match=r"f.json:2: expected a JSON document; found an integer of too many digits"):
+        parse_json(FILE, '{"a": 1,\n "b": ' + "9" * 5000 + "}")
+
+
 def test_a_lone_surrogate_is_refused(tmp_path):
     path = tmp_path / "d.json"
     path.write_text('{"name": "\\ud800"}')

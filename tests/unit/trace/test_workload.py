@@ -6,37 +6,13 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from ptxbench.errors import InputError
-from ptxbench.trace import Definition, Workload, bind
+from ptxbench.trace import Workload
 from tests.unit.trace import samples
-
-DEFINITION = Definition.model_validate_json(
-    '{"name": "d", "op_type": "t", "axes": {"M": {"type": "var"}, "D": {"type": "const", "value": 8}},'
-    '"inputs": {"X": {"shape": ["M", "D"], "dtype": "int8"}, "factor": {"shape": null, "dtype": "float32"}},'
-    '"outputs": {"Y": {"shape": ["M"], "dtype": "int8"}}, "reference": "def run(X, factor): ..."}'
-)
 
 
 def workload(**inputs: object) -> Workload:
     data = samples.workload()["workload"]
     return Workload.model_validate_json(json.dumps({**data, "inputs": inputs or data["inputs"]}))
-
-
-def test_binds_axes():
-    assert bind(DEFINITION, workload()) == {"M": 4, "D": 8}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"X": {"type": "random"}}, "expected the inputs of d"),
-        ({"X": {"type": "random"}, "factor": {"type": "random"}}, "expected a scalar for input 'factor'"),
-        ({"X": {"type": "scalar", "value": 1}, "factor": {"type": "scalar", "value": 1}}, "expected a tensor for"),
-    ],
-)
-def test_bind_refuses_inputs_that_do_not_fit(inputs, message):
-    with pytest.raises(InputError, match=message):
-        bind(DEFINITION, workload(**inputs))
 
 
 @pytest.mark.parametrize("value", [True, 3, 2.5, math.inf])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ptxbench.agent.feedback.kernels import static_families
 from ptxbench.agent.feedback.limits import Launched, clock_fact, launched, limiters, peak_flops
@@ -13,8 +13,9 @@ from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.targets import present_families, target_families
 from ptxbench.agent.feedback.wording import count, listed, milliseconds, percent, short_name
 from ptxbench.cases.arch import opcode_base
-from ptxbench.records import CORRECTNESS_CALL, Target, ToolStatus
+from ptxbench.records import CORRECTNESS_CALL, OutputComparison, Target, ToolStatus
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
+from ptxbench.verdict.precision import bound
 from ptxbench.verdict.rules import Flag, TargetRule
 
 _OPCODES = 6
@@ -25,9 +26,13 @@ _FLAGS = {
     Flag.CLOCK_DISAGREEMENT: "a clock outside your process saw more time than the device's activities account for; the "
     "latency is that clock's. Work after the call returns, host work or waiting inside the call count",
     Flag.DIFFERS_UNDER_PROFILER: "under the instruction profiler it ran other kernels or gave other outputs",
+    Flag.FAMILY_MISMATCH: "right on standard normal inputs only, so there is no speedup: on inputs that are shifted, "
+    "have rows of large values or, where there are several sequences, other lengths, it fails or is far off",
+    Flag.FAMILY_UNQUALIFIED: "nothing is known of inputs that are not standard normal: the library was no measure",
     Flag.IMPLAUSIBLE: "the latency is below what the device can physically do, so there is no speedup: work is missing "
     "from the timed calls",
-    Flag.LOW_PRECISION: "within tolerance, and much less precise than the library: accumulate in FP32 and round once",
+    Flag.LOW_PRECISION: "within tolerance, and so much less precise than the library that there is no speedup (the "
+    "errors above say which output): accumulate in FP32 and round once",
     Flag.NO_BASELINE: "the library was not measured, so there is no speedup",
     Flag.STRAY_ACTIVITY: "device work started outside the calls, so there is no speedup: everything must be launched "
     "by the call, on the stream of TVM-FFI's environment or on streams that are joined to it before the call returns",
@@ -154,20 +159,29 @@ def _mix(turn: Turn) -> Iterator[str]:
 
 
 def _precision(turn: Turn) -> Iterator[str]:
+    """Beside the library's own errors and the gate's bound, so that nobody meets the gate unwarned."""
     baseline = turn.evidence.run.baseline
+    library = baseline.relative_rms if baseline is not None else {}
     own: dict[str, float] = {}
+    limits: dict[str, str] = {}
     for trial in turn.evidence.run.trials:
         for call in trial.checks:
             if call.iteration == CORRECTNESS_CALL:
                 for output in call.outputs:
                     own[output.name] = max(own.get(output.name, 0.0), output.relative_rms)
-    library = baseline.relative_rms if baseline is not None else {}
-    shown = [
-        f"{name} {error:.2g}" + (f" (the library's {library[name]:.2g})" if name in library else "")
-        for name, error in own.items()
-    ]
+                    limits[output.name] = _limit(output, library)
+    shown = [f"{name} {error:.2g}{limits[name]}" for name, error in own.items()]
     if shown:
         yield f"RMS of the error over RMS of the reference: {', '.join(shown)}."
+
+
+def _limit(output: OutputComparison, library: Mapping[str, float]) -> str:
+    if output.name not in library:
+        return ""
+    theirs = library[output.name]
+    if not theirs:
+        return f" (the library's {theirs:.2g})"
+    return f" (the library's {theirs:.2g}; for a speedup at most {bound(theirs, output.dtype):.2g})"
 
 
 def _flags(turn: Turn) -> Iterator[str]:

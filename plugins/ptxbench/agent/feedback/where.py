@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ptxbench.agent.feedback.wording import percent
 from ptxbench.records import OutputComparison
-from ptxbench.records.evidence import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
+from ptxbench.records.mismatch import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
 
 _UNEVEN = 2.0
 """Ratio of the largest to the smallest share over the slices of an axis from which they are told."""

@@ -88,3 +88,10 @@ def test_the_medians_of_the_trials_are_told_apart() -> None:
     past = PastTurn(make_record(0, evidence=make_evidence(run=make_run(trials=trials))), "x")
     text = feedback(suite_case(), past, turns_left=3, toolchain=None)
     assert "median (3 trials: 0.7 ms to 0.72 ms); " in text
+
+
+def test_the_gate_of_precision_is_told_beside_every_error() -> None:
+    text = feedback(suite_case(), turn(0, 700_000), turns_left=3, toolchain=None)
+    (line,) = [line for line in text.splitlines() if line.startswith("- RMS of the error")]
+    assert "(the library's " in line
+    assert "; for a speedup at most " in line

@@ -16,7 +16,7 @@ from ptxbench.records import (
     RunStatus,
     SafetyFinding,
 )
-from ptxbench.records.evidence import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
+from ptxbench.records.mismatch import AxisPattern, MismatchPattern, ResiduePattern, TilePattern
 from ptxbench.verdict import judge
 from tests.unit.agent.feedback.parts import GEMM_KERNEL, build_for, text_of
 from tests.unit.factories import (

@@ -116,7 +116,16 @@ def test_a_line_that_the_source_lacks_is_an_offset() -> None:
 
 @pytest.mark.parametrize("unknown", ["", "cuda-gdb was not found on PATH or in CUDA_HOME"])
 def test_what_is_not_known_is_not_mentioned(unknown: str) -> None:
-    assert text_of(hung(unknown=unknown)) == text_of(stored_turn("endless"))
+    text = text_of(hung(unknown=unknown))
+    assert text == text_of(hung())
+    assert "once more" not in text
+    assert "cuda-gdb" not in text
+
+
+def test_the_place_that_a_device_showed_is_told() -> None:
+    text = text_of(stored_turn("endless"))
+    assert "1 thread of kernel wait_for_ever, in 1 block" in text
+    assert "Instruction: BRA <address>" in text
 
 
 def test_a_toolchain_is_asked_for_where_a_place_is_known() -> None:

@@ -10,7 +10,7 @@ from ptxbench.agent.feedback.where import axis_facts, kind_facts
 from ptxbench.models import PastTurn
 from ptxbench.profiler.comparison import compare_output
 from ptxbench.records import Evidence, OutputComparison
-from ptxbench.records.evidence import MismatchPattern
+from ptxbench.records.mismatch import MismatchPattern
 from tests.conftest import ROOT
 from tests.unit.agent.feedback.parts import stored_evidence, stored_turn, text_of
 
