@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ptxbench import __version__
-from ptxbench.errors import PtxBenchError
+from ptxbench.errors import InputError, PtxBenchError
 
 USAGE_ERROR = 2
 
@@ -55,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     evidence.add_argument(
         "--into", type=Path, required=True, metavar="DIR", help="folder that holds <arch>/<definition>/kernel.cu"
     )
+    _add_reports(commands)
+    _add_compare(commands)
     _add_collections(commands)
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
@@ -72,13 +74,52 @@ def _add_trace_set(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_collections(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    export = commands.add_parser("export", help="write a run as a collection that other tools read")
-    export.add_argument("run", metavar="RUN", help="a run (name or path)")
-    export.add_argument(
-        "--format", choices=("flashinfer-trace",), default="flashinfer-trace", help="default: flashinfer-trace"
+def _add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="tables of runs and JSON reports, also as files")
+    report.add_argument("runs", nargs="*", metavar="RUN|JSON", help="a run (name or path), or a JSON report's file")
+    report.add_argument(
+        "--layout",
+        choices=("table", "paper"),
+        default="table",
+        help="paper: the paper's Tables 1 and 7 (default: table)",
     )
-    export.add_argument("--into", type=Path, required=True, metavar="DIR", help="a new or empty folder")
+    report.add_argument("--json", type=Path, metavar="FILE", help="write the report of one run as JSON")
+    report.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page for a browser")
+    report.add_argument("--figures", type=Path, metavar="DIR", help="write the page's figures as PNG and SVG")
+    report.add_argument("--schema", action="store_true", help="print the JSON Schema of that file, and nothing else")
+    turns = commands.add_parser("import-turns", help="make a run of somebody else's results, turn by turn")
+    turns.add_argument(
+        "source", type=Path, metavar="CSV", help="a file with the columns that docs/report-schema.md names"
+    )
+    turns.add_argument("--run", required=True, metavar="NAME|PATH", help="the run to write; it must be new")
+
+
+def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    compare = commands.add_parser("compare", help="runs and JSON reports side by side, regressions first")
+    compare.add_argument("runs", nargs="+", metavar="RUN|JSON", help="a run (name or path), or a JSON report's file")
+    compare.add_argument("--json", action="store_true", help="print the comparison as JSON")
+    compare.add_argument(
+        "--fail-on-regression",
+        action="store_true",
+        help="exit status 1 if a metric regressed, or unknown turns or lost cells keep that from being ruled out",
+    )
+    compare.add_argument(
+        "--max-regression", metavar="X%", help="how much of its value a metric may lose (default: 5%%)"
+    )
+
+
+def _add_collections(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser("export", help="write a run as something that other tools read")
+    export.add_argument("runs", nargs="+", metavar="RUN", help="a run (name or path); for tables also a JSON report")
+    export.add_argument(
+        "--format",
+        choices=("flashinfer-trace", "csv", "parquet", "pytest-benchmark"),
+        default="flashinfer-trace",
+        help="a collection (the default, of one run), tables for data frames, or one run's timings",
+    )
+    export.add_argument(
+        "--into", type=Path, required=True, metavar="PATH", help="a new or empty folder; for pytest-benchmark a file"
+    )
     _add_trace_set(export)
     imported = commands.add_parser("import", help="get a run back from the collection that it was exported to")
     imported.add_argument("source", type=Path, metavar="DIR", help="a folder that `ptxbench export` wrote")
@@ -119,6 +160,7 @@ def _judge(options: argparse.Namespace) -> int:
 
     from ptxbench.agent.rejudging import rejudge
     from ptxbench.cases import find_root
+    from ptxbench.plain import visible
     from ptxbench.report import plans_of, render, summarize
 
     found = rejudge(find_root(Path.cwd()), options.records, options.trace_sets)
@@ -127,8 +169,8 @@ def _judge(options: argparse.Namespace) -> int:
     _print(render(cells, shutil.get_terminal_size().columns))
     changed = [again for again in found.turns if again.changes]
     for again in changed:
-        _print([f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)])
-    _print(f"damaged: {turn.path}: {turn.reason}" for turn in found.damaged)
+        _print(map(visible, [f"changed: {again.record.key}", *(f"  {change}" for change in again.changes)]))
+    _print(visible(f"damaged: {turn.path}: {turn.reason}") for turn in found.damaged)
     count = f", {len(found.damaged)} damaged" if found.damaged else ""
     _print([f"{len(found.turns)} turns judged again, {len(changed)} verdicts changed{count}"])
     return 1 if changed or found.damaged else 0
@@ -144,10 +186,19 @@ def _evidence(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.format != "flashinfer-trace":
+        from ptxbench.report import tables_export
+
+        _print(tables_export.export(options.runs, options.format, options.into))
+        return 0
     from ptxbench.cases import find_root
     from ptxbench.report.exporting import export_run
 
-    found = export_run(find_root(Path.cwd()), options.run, options.into, tuple(options.trace_sets))
+    if len(options.runs) != 1:
+        raise InputError(
+            f"--format flashinfer-trace: expected one run, found {len(options.runs)}; export each by itself"
+        )
+    found = export_run(find_root(Path.cwd()), options.runs[0], options.into, tuple(options.trace_sets))
     counts = ("definitions", "workloads", "solutions", "traces")
     _print([*found.left_out, f"{options.into}: {', '.join(f'{getattr(found, count)} {count}' for count in counts)}"])
     return 0
@@ -158,6 +209,28 @@ def _import(options: argparse.Namespace) -> int:
     from ptxbench.report.importing import import_run
 
     _print([f"{import_run(find_root(Path.cwd()), options.source, options.run)}: the run is back"])
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from ptxbench.report import command
+
+    _print(command.run(options))
+    return 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from ptxbench.report import compare_command
+
+    found = compare_command.run(options)
+    _print(found.lines)
+    return found.status
+
+
+def _import_turns(options: argparse.Namespace) -> int:
+    from ptxbench.report import turns_csv
+
+    _print(turns_csv.run(options))
     return 0
 
 
@@ -192,6 +265,9 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "judge": _judge,
     "evidence": _evidence,
+    "report": _report,
+    "compare": _compare,
+    "import-turns": _import_turns,
     "export": _export,
     "import": _import,
     "convert": _convert,

@@ -146,9 +146,11 @@ class Conversations:
         return table
 
     def report(self, run: str = "talk") -> dict[str, Any]:
-        """The JSON report without what differs from session to session: the time that calls took."""
+        """The JSON report without what differs from session to session: when calls were made, what time things took."""
         document: dict[str, Any] = json.loads((self.path / f"{run}.json").read_text())
-        stripped: dict[str, Any] = _without(document, {"latency_s", "median_latency_s", "failed_attempts"})
+        stripped: dict[str, Any] = _without(
+            document, {"asked_at", "failed_attempts", "latency_s", "median_latency_s", "stages_ms"}
+        )
         return stripped
 
 

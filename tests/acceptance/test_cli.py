@@ -132,6 +132,7 @@ def test_damaged_turns_are_named(monday):
     assert done.returncode == 1
     assert f"\ndamaged: {path}: not a whole record" in done.stdout
     assert done.stdout.endswith("4 turns judged again, 0 verdicts changed, 1 damaged\n")
+    assert "Infrastructure: 1 turn could not be judged and left out of N." in done.stdout
     done = ptxbench(monday, "evidence", "monday", "--into", "generated/reference")
     assert done.returncode == 1
     assert f"{path}: nothing written: it is damaged: not a whole record" in done.stdout

@@ -23,6 +23,7 @@ from tests.acceptance.conversations import (
     wait_for,
 )
 from tests.acceptance.parts import started
+from tests.acceptance.test_gates import gates
 from tests.support.llm_script import Hang, Step
 from tests.support.llm_server import LlmServer, Seen
 
@@ -149,6 +150,15 @@ def test_a_budget_is_of_all_sessions_together_and_leaves_a_partial_report(talk: 
         assert talk.judged_again() == table(again)
         # Named twice, the run is still one.
         assert len(rejudge(talk.path, ["talk", "generated/talk"]).ends) == 2
+        assert gates(again) == []
+        gated = talk.run(Entry(server), turns=3, more=[*more, budget, "--gate=correct <= 50%", "--gate=correct == 0"])
+        assert gated.ret == 1
+        assert gates(gated) == [
+            "gate UNKNOWN  correct <= 50%: 0.0% (0 of 9), margin -5.6 points "
+            "(5 unknown turns, 5 of them not asked for: up to 55.6%)",
+            "gate UNKNOWN  correct == 0: 0.0% (0 of 9), margin -55.6 points "
+            "(5 unknown turns, 5 of them not asked for: up to 55.6%)",
+        ]
         cell = talk.report()["cells"][0]
         assert (cell["unasked"], cell["limits"][-1]["correct"]["turns"]) == (5, 4)
         talk.run(Entry(server), turns=3, more=[*more, "--budget-usd=0.020"])
@@ -243,3 +253,28 @@ def test_a_dry_run_says_what_would_stop_the_run(talk: Conversations, monkeypatch
         assert broken.ret == 0
         broken.stdout.fnmatch_lines(["missing: *run.json: expected the identity of a run*"])
         broken.stdout.no_fnmatch_line("*missing: --budget*")
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
+def test_turns_that_were_not_selected_are_out_of_n(talk: Conversations, workers: tuple[str, ...]) -> None:
+    """Turn 2 needs those before it, of which the session says nothing."""
+    with LlmServer(by_turn(STEPS)) as server:
+        more = ("--trajectories=2", "--gate=correct == 0", *workers)
+        result = talk.run(Entry(server), turns=4, check="test_correct and turn2", more=more, apart=bool(workers))
+    assert len(server.seen) == 6
+    (cell,) = talk.report()["cells"]
+    assert (cell["unselected"], cell["limits"][-1]["limit"], cell["limits"][-1]["correct"]["turns"]) == (4, 3, 2)
+    assert gates(result) == [
+        "gate MET      correct == 0: 0.0% (0 of 2), margin +0.0 points (4 turns were not selected)"
+    ]
+    assert result.ret == 0
+
+
+def test_a_budget_that_was_spent_before_the_selected_turns_leaves_them_out_of_n(talk: Conversations) -> None:
+    with LlmServer(by_turn(STEPS)) as server:
+        more = ("--trajectories=2", "--concurrency=1", "--budget-usd=0.010", "--gate=correct == 0")
+        result = talk.run(Entry(server), turns=3, check="test_correct and (turn0 or turn2)", more=more)
+    assert len(server.seen) == 4
+    (cell,) = talk.report()["cells"]
+    assert (cell["unselected"], cell["unasked"], cell["limits"][-1]["correct"]["turns"]) == (2, 1, 3)
+    assert result.ret == 1

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxbench.agent.plain import plain
 from ptxbench.errors import InfrastructureError
 from ptxbench.models.client import (
     CANCELLED,
@@ -20,6 +19,7 @@ from ptxbench.models.client import (
     ModelError,
     Request,
 )
+from ptxbench.plain import plain
 from ptxbench.records import FailedAttempt, Reply
 from ptxbench.records.texts import placeless
 

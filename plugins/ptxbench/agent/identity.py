@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 
 from ptxbench.errors import InputError
 from ptxbench.records import Record, Sha256
+from ptxbench.records.base import Turns
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -39,11 +40,13 @@ class RunIdentity(Record):
     """Version that created the folder."""
     suites: dict[str, Sha256]
     """Name -> ``suite_identity`` of every suite that has turns here."""
-    turns: dict[str, int] = Field(default_factory=dict)
+    turns: dict[str, Turns] = Field(default_factory=dict)
     """Model -> turns that each of its trajectories was given, the most of all sessions. Rates count turns that never
     happened, so whoever repeats the run must know how many there could have been."""
     models: dict[str, ModelTerms] = Field(default_factory=dict)
     """Language model -> how it is asked in this run."""
+    imported: str = ""
+    """Name of the file with somebody else's results that this is; empty for a run of ours, which alone goes on."""
 
 
 class Session(NamedTuple):
@@ -63,6 +66,11 @@ def joined(run: str, identity: RunIdentity, session: Session) -> RunIdentity:
     Raises InputError where its turns could not be mixed with those of the run: a suite of other content, a model that
     would be asked otherwise. ``run`` is how the run is called in messages.
     """
+    if identity.imported:
+        raise InputError(
+            f"--run {run}: expected a run of ours, found results of somebody else, imported from {identity.imported}; "
+            "they can be reported, not continued: choose another --run"
+        )
     for name, sha256 in session.suites.items():
         known = identity.suites.get(name, sha256)
         if known != sha256:

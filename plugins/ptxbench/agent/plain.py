@@ -1,21 +1,13 @@
-"""Texts of others made fit for files and terminals."""
+"""Texts of others made fit for files."""
 
 from __future__ import annotations
 
-import re
 from typing import TypeVar
 
+from ptxbench.plain import whole
 from ptxbench.records import Record
-from ptxbench.records.conversation import storable as whole
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def plain(text: str) -> str:
-    """A message in characters that a terminal shows and a file holds: controls but tabs and line ends as ``\\x1b``."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", whole(text))
 
 
 def storable(record: AnyRecord) -> AnyRecord:

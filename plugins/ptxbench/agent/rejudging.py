@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ptxbench.agent.damaged import damaged_records
 from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.run_names import resolve_run
-from ptxbench.agent.store import RunStore
+from ptxbench.agent.store import RunStore, last_turns
 from ptxbench.agent.turn_files import DamagedTurn, read_record
 from ptxbench.errors import InputError
 from ptxbench.records import TrajectoryEnd, TurnKey, TurnRecord, Verdict
 from ptxbench.verdict import judge
-
-if TYPE_CHECKING:
-    from ptxbench.cases import Case
 
 
 class Rejudged(NamedTuple):
@@ -32,7 +30,7 @@ class Rejudgement(NamedTuple):
     turns: list[Rejudged]
     damaged: list[DamagedTurn]
     excluded: list[TurnRecord]
-    """Turns that an infrastructure fault kept from being judged."""
+    """Turns that an infrastructure fault, or a damaged record, keeps from being judged."""
     ends: list[TrajectoryEnd]
     """Of trajectories with fewer turns than they were given, each once."""
     last_turns: list[TurnKey]
@@ -52,7 +50,7 @@ def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -
         if path.is_file():
             record = read_record(path)
             store = RunStore.read(_run_folder(path))
-            found.turns.append(_judged(record, cases.find(_suites(store), record)))
+            found.turns.append(_judged(record, cases, _suites(store)))
         else:
             _add_run(found, RunStore.read(path if path.is_dir() else resolve_run(root, name)), cases)
     return found._replace(ends=list({end.key.trajectory_id: end for end in found.ends}.values()))
@@ -64,23 +62,19 @@ def _add_run(found: Rejudgement, store: RunStore, cases: RunCases) -> None:
     if not entries:
         raise InputError(f"{store.folder}: expected a run with finished turns, found none")
     records = [entry.record for entry in entries if not isinstance(entry, DamagedTurn)]
+    damaged = [entry for entry in entries if isinstance(entry, DamagedTurn)]
     faults = list(store.faults())
-    finished = {record.key for record in records}
+    lost = list(damaged_records(store, damaged, [*records, *faults]))
+    faults += lost
+    finished = {record.key for record in (*records, *lost)}
     # A process that is killed while it stores a turn leaves an end behind that the turn has overtaken.
     ends = [end for end in store.ends() if end.key not in finished]
-    found.turns.extend(_judged(record, cases.find(_suites(store), record)) for record in records)
-    found.damaged.extend(entry for entry in entries if isinstance(entry, DamagedTurn))
+    found.turns.extend(_judged(record, cases, _suites(store)) for record in records)
+    found.damaged.extend(damaged)
     found.excluded.extend(faults)
     found.ends.extend(ends)
     keys = [*(record.key for record in (*records, *faults)), *(end.key for end in ends)]
-    found.last_turns.extend(_last_turns(store, keys))
-
-
-def _last_turns(store: RunStore, keys: Iterable[TurnKey]) -> list[TurnKey]:
-    """The last turn that each of the trajectories was given, as far as the run says."""
-    trajectories = {key.trajectory_id: key for key in keys}.values()
-    given = [(key, store.turns_given(key.model)) for key in trajectories]
-    return [key.model_copy(update={"turn": turns - 1}) for key, turns in given if turns is not None]
+    found.last_turns.extend(last_turns(store, keys))
 
 
 def _run_folder(path: Path) -> Path:
@@ -98,11 +92,11 @@ def _suites(store: RunStore) -> Sequence[str]:
     return tuple(store.identity.suites)
 
 
-def _judged(record: TurnRecord, case: Case) -> Rejudged:
+def _judged(record: TurnRecord, cases: RunCases, suites: Sequence[str]) -> Rejudged:
     if record.build is None:
-        # The model's answer held no kernel: there is nothing that a rule could see differently.
+        # The model's answer held no kernel, or the result is somebody else's: no rule could see anything differently.
         return Rejudged(record, ())
-    verdict = judge(case, record.build, record.evidence)
+    verdict = judge(cases.find(suites, record), record.build, record.evidence)
     return Rejudged(record.model_copy(update={"verdict": verdict}), _changes(record.verdict, verdict))
 
 

@@ -12,6 +12,7 @@ from ptxbench.agent.files import write_record
 from ptxbench.agent.identity import RunIdentity, Session, joined
 from ptxbench.agent.turn_files import to_json
 from ptxbench.errors import InputError
+from ptxbench.records.base import first_fault
 
 RUN_FILE = "run.json"
 SUBFOLDERS = ("turns", "replies", "faults", "aside", "locks", "agents")
@@ -27,10 +28,8 @@ def read_identity(folder: Path) -> RunIdentity:
             f"{folder}: expected a run folder, found no {RUN_FILE} in it; check the name or path"
         ) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the document"
         raise InputError(
-            f"{path}: expected the identity of a run, found {first['msg']} at {field}; "
+            f"{path}: expected the identity of a run, found {first_fault(error)}; "
             "restore the file, or choose another --run"
         ) from error
     except OSError as error:

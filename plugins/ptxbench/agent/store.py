@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -30,6 +30,8 @@ from ptxbench.records import Candidate, PendingReply, TrajectoryEnd, TurnKey, Tu
 
 ASKED = "model"
 """``TurnRecord.origin`` of a source that a model was asked for in this very run; replayed replies cost nothing."""
+IMPORTED = "imported"
+"""``TurnRecord.origin`` of a result that somebody else measured and judged: there is no source, and no evidence."""
 UNUSED = "unused"
 """Folder of paid replies that no turn is made of, within ``replies``."""
 
@@ -78,6 +80,11 @@ class RunStore:
     def name(self) -> str:
         """Name of the folder."""
         return self.folder.resolve().name
+
+    @property
+    def imported(self) -> str:
+        """Name of the file with somebody else's results that the run is of; empty for a run of ours."""
+        return self.identity.imported
 
     def turns_given(self, model: str) -> int | None:
         """Turns that each trajectory of a model was given; None for a run of a version that did not say."""
@@ -278,3 +285,10 @@ class RunStore:
                 raise write_failure(target, error) from error
         with self._lock:
             self._notes.append(f"{path}: {reason}; moved to {aside} and done again")
+
+
+def last_turns(run: RunStore, keys: Iterable[TurnKey]) -> list[TurnKey]:
+    """The last turn that each of the trajectories was given, as far as the run says."""
+    trajectories = {key.trajectory_id: key for key in keys}.values()
+    given = [(key, run.turns_given(key.model)) for key in trajectories]
+    return [key.model_copy(update={"turn": turns - 1}) for key, turns in given if turns is not None]

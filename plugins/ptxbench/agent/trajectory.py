@@ -10,13 +10,13 @@ from ptxbench.agent.dialogue import departure, followed
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.fault_record import fault_record
 from ptxbench.agent.meter import Meter
-from ptxbench.agent.plain import plain
 from ptxbench.agent.plan import Skipped, TrajectoryPlan
 from ptxbench.agent.profilers import Profilers
 from ptxbench.agent.store import ASKED, RunStore
 from ptxbench.agent.turn_files import StoredTurn
 from ptxbench.errors import InfrastructureError
 from ptxbench.models import End, PastTurn, Proposal
+from ptxbench.plain import plain
 from ptxbench.records import (
     Candidate,
     InfrastructureFault,
@@ -114,7 +114,7 @@ class TrajectoryRunner:
 
     def _turn(self, plan: TrajectoryPlan, turn: int, history: Sequence[PastTurn]) -> PastTurn | Skipped:
         floor = plan.model.min_speedup(plan.case)  # a broken file of floors must cost no measurement
-        stored = self._stored(plan.key(turn))
+        stored = self._stored(plan.key(turn), history)
         known = plan.model.known_source(plan.case, plan.variant, plan.trajectory, turn)
         if stored is not None and known not in (None, stored.record.source_sha256):
             stored = None
@@ -143,16 +143,24 @@ class TrajectoryRunner:
         if before is None:
             # What was said after an answer that is another one now was never said in this conversation.
             for later in self._store.later(record.key):
-                self._stored(later)
+                self._stored(later, ())
         return _past(record, proposal.candidate)
 
-    def _stored(self, key: TurnKey) -> StoredTurn | None:
-        """A stored turn. One that answers another conversation than is stored before it is moved aside."""
+    def _stored(self, key: TurnKey, history: Sequence[PastTurn]) -> StoredTurn | None:
+        """A stored turn. One that answers another conversation than is stored before it is moved aside.
+
+        ``history`` are turns before it as they are stored: reading each again for each that follows would be most of
+        what a finished run costs.
+        """
         stored = self._store.load(key)
         if stored is None or stored.record.origin != ASKED:
             return stored
 
+        known = {past.record.key.turn: past for past in history}
+
         def find(turn: int) -> PastTurn | None:
+            if turn in known:
+                return known[turn]
             found = self._store.load(key.model_copy(update={"turn": turn}))
             return _past(found.record, found.candidate) if found is not None else None
 

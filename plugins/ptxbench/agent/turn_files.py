@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ptxbench.agent.plain import storable
 from ptxbench.errors import InputError
 from ptxbench.records import Candidate, Record, TurnRecord
+from ptxbench.records.base import first_fault
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -46,8 +47,10 @@ def read_turn(path: Path) -> StoredTurn | str | None:
         record = TurnRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (ValidationError, OSError) as error:
-        return f"not a whole record ({str(error).splitlines()[0]})"
+    except ValidationError as error:
+        return f"not a whole record ({first_fault(error)})"
+    except OSError as error:
+        return f"not a whole record ({error})"
     if record.source_sha256 is None:
         return StoredTurn(record, None)
     try:

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from pydantic import JsonValue
 
+from ptxbench.plain import whole
 from ptxbench.records import Message, Reply
-from ptxbench.records.conversation import storable
 
 _NOT_SHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, with which a provider's words could speak to the terminal, and those that turn text around."""
@@ -48,7 +48,7 @@ class ModelError(Exception):
 
     def __init__(self, kind: str, message: str, retry_after_s: float | None = None) -> None:
         assert kind in TRANSIENT | LASTING | REFUSED | {CONTEXT_EXHAUSTED, CANCELLED}, kind
-        super().__init__(_NOT_SHOWN.sub(_harmless, storable(message)))
+        super().__init__(_NOT_SHOWN.sub(_harmless, whole(message)))
         self.kind = kind
         self.retry_after_s = retry_after_s
         """What the provider asked to wait, in seconds."""

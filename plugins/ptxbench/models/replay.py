@@ -23,6 +23,10 @@ class RecordedRun(Protocol):
     def turn_keys(self) -> Sequence[TurnKey]:
         """Every stored turn."""
 
+    @property
+    def imported(self) -> str:
+        """Name of the file with somebody else's results that the run is of; empty for a run of ours."""
+
     def turns_given(self, model: str) -> int | None:
         """Turns that each trajectory of the model was given; None where the run does not say."""
 
@@ -43,11 +47,16 @@ class ReplayModel:
     """Proposes what one model of an earlier run proposed, turn by turn, with the calls that brought it.
 
     A turn that was excluded there is excluded here, and a trajectory that ended early ends at the same turn, so that
-    the rates of both runs have the same N. Raises InputError for a run without turns, or with several models when none
-    is named.
+    the rates of both runs have the same N. Raises InputError for a run without turns or without kernels, or with
+    several models when none is named.
     """
 
     def __init__(self, run: RecordedRun, recorded_model: str | None = None) -> None:
+        if run.imported:
+            raise InputError(
+                f"--model replay:{run.name}: expected a run with kernels, found results imported from {run.imported}, "
+                "which hold none; replay another run"
+            )
         keys = run.turn_keys()
         models = sorted({key.model for key in keys})
         if recorded_model is None and len(models) == 1:

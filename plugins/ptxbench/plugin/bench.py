@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ptxbench.models.client import ModelClient
     from ptxbench.models.entry import ModelEntry
     from ptxbench.packs import Pack
+    from ptxbench.records import TurnRecord
     from ptxbench.trace import Solution
 
 EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
@@ -52,6 +53,8 @@ class Bench:
         self.root = root
         self.options = options
         self.stop = threading.Event()
+        self.resolved: dict[str, TurnRecord] = {}
+        """Turn id -> what a turn was resolved to in this process, as it is stored."""
         self._run_folder = run_folder
         self._allotment = allotment
         self._budget: Budget | None = None

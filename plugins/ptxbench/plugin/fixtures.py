@@ -9,7 +9,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError, InputError, PtxBenchError
 from ptxbench.plugin.bench import BENCH, Bench
-from ptxbench.plugin.items import PlannedTurn, selected_plans
+from ptxbench.plugin.items import ITEM, RECORD, PlannedTurn, selected_plans
 from ptxbench.plugin.progress import PROGRESS
 from ptxbench.plugin.scheduling import share_of_session
 from ptxbench.plugin.summary import NOTE
@@ -70,9 +70,12 @@ def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: En
     """
     from ptxbench.agent import Skipped
     from ptxbench.report import turn_properties
+    from ptxbench.report.junit import PREFIX
 
     planned: PlannedTurn = request.param
     properties = request.node.user_properties
+    # Of an earlier attempt, where a plugin runs the item again: names are unique.
+    properties[:] = [item for item in properties if item[0] == ITEM or not item[0].startswith(PREFIX)]
     message = ""
     try:
         resolution = engine.turn(planned.key)
@@ -90,6 +93,8 @@ def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: En
         properties.extend(_key_properties(planned))
         pytest.skip(resolution.reason)
     properties.extend(turn_properties(resolution))
+    bench.resolved[str(planned.key)] = resolution
+    request.node.stash[RECORD] = resolution
     return resolution
 
 
@@ -108,7 +113,7 @@ def _key_properties(planned: PlannedTurn) -> list[tuple[str, str]]:
 
 
 def _describe(error: PtxBenchError) -> str:
-    from ptxbench.agent.plain import plain
+    from ptxbench.plain import plain
 
     kind = f"infrastructure fault {error.kind}: " if isinstance(error, InfrastructureError) else ""
     # It may quote a tool or a provider, and goes to a terminal and to files.

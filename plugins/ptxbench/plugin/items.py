@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from ptxbench.agent import TrajectoryPlan
     from ptxbench.cases import Case
     from ptxbench.models import Model
-    from ptxbench.records import TurnKey
+    from ptxbench.records import TurnKey, TurnRecord
 
 FIXTURE = "turn"
 ITEM = "ptxbench.item"
 """User property of our items, with which a worker tells the controller which they are; taken off before anybody reports
 it."""
+
+RECORD: pytest.StashKey[TurnRecord] = pytest.StashKey()
+"""Where an item keeps the record that it was given."""
 
 
 class PlannedTurn(NamedTuple):

@@ -55,6 +55,11 @@ class Options:
     """Folders of collections, absolute; where there are any, their cases take the place of the suite's."""
     mark_expression: str = ""
     """What ``-m`` says."""
+    gates: tuple[str, ...] = ()
+    baseline: Path | None = None
+    """A JSON report, absolute."""
+    max_regression: str | None = None
+    """Share of its old value by which a metric may fall, as it was written."""
 
     def turns_given(self, natural: int | None) -> int:
         """Turns of each trajectory of a model that has ``natural`` ones; None: the protocol alone limits them."""
@@ -68,6 +73,7 @@ def add_options(parser: pytest.Parser) -> None:
     _add_extent(group)
     _add_running(group)
     _add_conversing(group)
+    _add_gates(group)
 
 
 def _add_selection(group: pytest.OptionGroup) -> None:
@@ -191,6 +197,31 @@ def _add_conversing(group: pytest.OptionGroup) -> None:
     )
 
 
+def _add_gates(group: pytest.OptionGroup) -> None:
+    """What decides the exit status."""
+    group.addoption(
+        "--gate",
+        dest="ptx_gates",
+        action="append",
+        metavar="EXPR",
+        help='let a condition on the results decide the exit status, for example "fast_p(0.8).inst >= 50%%"; '
+        "repeatable (docs/ci.md): 0 all met, 1 not, 70 infrastructure errors",
+    )
+    group.addoption(
+        "--baseline",
+        dest="ptx_baseline",
+        type=Path,
+        metavar="FILE",
+        help="a JSON report whose rates and best speedups must be kept, as a gate",
+    )
+    group.addoption(
+        "--max-regression",
+        dest="ptx_max_regression",
+        metavar="X%",
+        help="how much of its value in --baseline a metric may lose (default: 5%%)",
+    )
+
+
 def started_in(config: pytest.Config) -> Path | None:
     """The checkout that pytest was started on: around the working folder, or around the first argument in one."""
     invocation = config.invocation_params
@@ -242,10 +273,14 @@ def _exists(word: str) -> bool:
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The parsed options. Raises pytest.UsageError for a report that could not be written at the end."""
+    """The parsed options. Raises pytest.UsageError for a report that could not be written, and options out of place."""
     option = config.option
     if option.ptx_json is not None:
         _check_report_path(option.ptx_json)
+    if option.ptx_max_regression is not None and option.ptx_baseline is None:
+        raise pytest.UsageError(
+            "expected --max-regression beside --baseline FILE, found it alone; name the JSON report to compare with"
+        )
     return Options(
         models=tuple(option.ptx_models or ("reference",)),
         suite=option.ptx_suite or DEFAULT_SUITE,
@@ -265,6 +300,9 @@ def read_options(config: pytest.Config) -> Options:
         dry_run=option.ptx_dry_run,
         trace_sets=_trace_sets(config),
         mark_expression=option.markexpr,
+        gates=tuple(option.ptx_gates or ()),
+        baseline=config.invocation_params.dir / option.ptx_baseline.expanduser() if option.ptx_baseline else None,
+        max_regression=option.ptx_max_regression,
     )
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from ptxbench.records import BuildStatus, Outcome, Target, TurnRecord
+
+if TYPE_CHECKING:
+    from ptxbench.plugin.bench import Bench
+    from ptxbench.plugin.items import PlannedTurn
+
+MAX_FEEDBACK_LINES = 12
+"""Of the feedback in a failure's message: its headline and the first facts. The next turn's prompt has the rest."""
 
 MAX_LOG_LINES = 20
 """Of a compiler log or of a candidate's output: the first errors matter, the folder has the rest."""
@@ -66,6 +73,28 @@ def describe(record: TurnRecord) -> str:
     return "\n".join(lines)
 
 
+def add_feedback(failure: BaseException, planned: PlannedTurn, record: TurnRecord, bench: Bench) -> None:
+    """Put the first lines of what a model is told of the turn into a failure of ours, right behind the verdict."""
+    if not isinstance(failure, pytest.fail.Exception) or failure.pytrace:
+        return
+    from ptxbench.agent.feedback import feedback
+    from ptxbench.models import PastTurn
+
+    candidate = bench.store.candidate(record.key)
+    source = candidate.source if candidate is not None else None
+    text = feedback(planned.plan.case, PastTurn(record, source), turns_left=0, toolchain=None)
+    failure.msg = with_feedback(failure.msg or "", record, text)
+
+
+def with_feedback(message: str, record: TurnRecord, feedback: str) -> str:
+    """A failure's message with the facts of a feedback behind the line that has the verdict's rule."""
+    facts = feedback.partition("\n\nWhat to look at:")[0].partition("\n\nNext:")[0]
+    told = _quoted("feedback", facts, MAX_FEEDBACK_LINES)
+    lines = message.splitlines()
+    place = next((number for number, line in enumerate(lines, 1) if f"[{record.verdict.rule}]" in line), len(lines))
+    return "\n".join([*lines[:place], *told, *lines[place:]])
+
+
 def _skip_unknown(record: TurnRecord) -> None:
     if record.verdict.outcome is Outcome.UNKNOWN:
         pytest.skip(f"unknown: {record.verdict.message} [{record.verdict.rule}]")
@@ -76,10 +105,10 @@ def _fail(record: TurnRecord, headline: str = "") -> NoReturn:
     pytest.fail(f"{record.key}: {text}", pytrace=False)
 
 
-def _quoted(title: str, text: str) -> list[str]:
-    lines = text.strip().splitlines()
-    more = [f"  | ... {len(lines) - MAX_LOG_LINES} more lines"] if len(lines) > MAX_LOG_LINES else []
-    return [f"  {title}:", *(f"  | {line}" for line in lines[:MAX_LOG_LINES]), *more] if lines else []
+def _quoted(title: str, text: str, most: int = MAX_LOG_LINES) -> list[str]:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    more = [f"  | ... {len(lines) - most} more lines"] if len(lines) > most else []
+    return [f"  {title}:", *(f"  | {line}" for line in lines[:most]), *more] if lines else []
 
 
 def _ms(value: float | None) -> str:

@@ -5,6 +5,7 @@ It is inert unless pytest is started on a PTXBench checkout: elsewhere it adds n
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,11 +37,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         options.add_options(parser)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Set up the session's ``Bench`` and register the marks."""
     root = options.started_in(config)
     if root is None:
         return
+    _spare_garbage(config)
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if not worker:
         options.check_settings(config, root)
@@ -54,12 +57,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.dist, config.option.tx = "no", []
     if not worker:
         # Only here, so that a session elsewhere imports nothing of the reports.
+        from ptxbench.plugin.gating import Gates
+        from ptxbench.plugin.junit_suite import JUnitSuite
         from ptxbench.plugin.progress import ProgressBoard
         from ptxbench.plugin.summary import Summary
 
+        with _usage_errors():
+            gates = Gates(session.options)
         board = ProgressBoard(session)
+        summary = Summary(session, board, gates)
         config.pluginmanager.register(board, "ptxbench-progress")
-        config.pluginmanager.register(Summary(session, board), "ptxbench-summary")
+        config.pluginmanager.register(summary, "ptxbench-summary")
+        config.pluginmanager.register(JUnitSuite(config, summary, gates), "ptxbench-junit")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -86,6 +95,33 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Say which items are ours."""
     items.name_ours([item])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Say in a failure what a model is told of the turn, before pytest makes a report of it."""
+    found, planned = item.config.stash.get(BENCH, None), items.planned_turn(item)
+    record = item.stash.get(items.RECORD, None)
+    if found is not None and planned is not None and record is not None and call.excinfo is not None:
+        from ptxbench.plugin.outcomes import add_feedback
+
+        add_feedback(call.excinfo.value, planned, record, found)
+
+
+def _spare_garbage(config: pytest.Config) -> None:
+    """Look for cyclic garbage less often: what a session makes is kept, and looking through it again and again was a
+    third of a finished run's time."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 20, 100)
+    # First here is last there: pytest itself collects garbage when it ends.
+    config.add_cleanup(lambda: gc.set_threshold(*before))
+    config.add_cleanup(gc.unfreeze)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the garbage collector off what was collected, which lives until the end."""
+    if session.config.stash.get(BENCH, None) is not None:
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

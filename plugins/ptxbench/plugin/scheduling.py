@@ -89,10 +89,13 @@ def assign(specs: Sequence[Any], devices: Sequence[str]) -> None:
 
 
 class TrajectoryScheduling:
-    """An xdist scheduler: each worker runs its share in collection order, whoever crashes or finishes early."""
+    """An xdist scheduler: each worker runs its share in collection order, whoever crashes or finishes early.
+
+    ``config`` has the name that xdist's own schedulers give it: other plugins read it when a worker crashes.
+    """
 
     def __init__(self, config: pytest.Config, shares: int) -> None:
-        self._config = config
+        self.config = config
         self._shares = shares
         self._nodes: dict[WorkerController, list[str] | None] = {}
         self._collection: list[str] | None = None
@@ -146,11 +149,12 @@ class TrajectoryScheduling:
         self._feed(node)
 
     def mark_test_pending(self, item: str) -> None:
-        """Run an item again, first thing, on the worker that its share belongs to."""
+        """Run an item again, first thing, on the worker that its share belongs to. Once, however many ask for it."""
         assert self._collection is not None
         index = self._collection.index(item)
         share = next(share for share, indices in enumerate(split(self._collection, self._shares)) if index in indices)
-        self._waiting[share].appendleft(index)
+        if index not in self._waiting[share]:
+            self._waiting[share].appendleft(index)
 
     def remove_pending_tests_from_node(self, node: WorkerController, indices: Sequence[int]) -> None:
         """Nothing is ever taken back from a worker."""
@@ -214,7 +218,7 @@ class TrajectoryScheduling:
             "Items must depend on options and data files alone; were files edited during the run?"
         )
         report = pytest.CollectReport(nodeid=node.gateway.id, outcome="failed", longrepr=message, result=[])
-        self._config.hook.pytest_collectreport(report=report)
+        self.config.hook.pytest_collectreport(report=report)
 
 
 def make_scheduler(config: pytest.Config) -> TrajectoryScheduling | None:
@@ -228,8 +232,8 @@ def make_scheduler(config: pytest.Config) -> TrajectoryScheduling | None:
 
 def handle_crash(crashitem: str, report: pytest.TestReport, scheduler: object) -> None:
     """Run the item of a crashed worker again, or report it as an error: a dead worker is no model's fault."""
-    if not isinstance(scheduler, TrajectoryScheduling):
-        return
+    if not isinstance(scheduler, TrajectoryScheduling) or str(report.outcome) == "rerun":
+        return  # pytest-rerunfailures has its own count
     if scheduler.may_rerun(crashitem):
         scheduler.mark_test_pending(crashitem)
         report.outcome = "rerun"  # type: ignore[assignment]

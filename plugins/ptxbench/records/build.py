@@ -6,7 +6,7 @@ import hashlib
 from enum import StrEnum
 from typing import Literal
 
-from ptxbench.records.base import Record, Sha256
+from ptxbench.records.base import Count, Record, Sha256
 
 
 class BuildStatus(StrEnum):
@@ -31,26 +31,26 @@ class KernelResources(Record):
     """ptxas -v for one kernel. Bytes, per thread except ``static_smem_bytes`` (per block)."""
 
     kernel: str
-    registers: int
-    stack_bytes: int
-    spill_store_bytes: int
-    spill_load_bytes: int
-    static_smem_bytes: int
-    barriers: int
+    registers: Count
+    stack_bytes: Count
+    spill_store_bytes: Count
+    spill_load_bytes: Count
+    static_smem_bytes: Count
+    barriers: Count
 
 
 class KernelSass(Record):
     """Static instruction histogram of one kernel: opcode up to its first dot -> lines of SASS."""
 
     kernel: str
-    opcodes: dict[str, int]
+    opcodes: dict[str, Count]
 
 
 class Cubin(Record):
     """One device image embedded in the shared object."""
 
     sha256: Sha256
-    size_bytes: int
+    size_bytes: Count
     arch: str
     kernels: tuple[KernelSass, ...]
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
 
-from ptxbench.records.base import Record, Sha256
+from ptxbench.plain import whole
+from ptxbench.records.base import Amount, Record, Sha256
 
 MOST_TOKENS = 2**53
 """No call has more; beyond it a float no longer holds each number."""
 MOST_DOLLARS = 1e6
 """No call costs so much."""
-
-
-def storable(text: str) -> str:
-    """``text`` with what no file can hold replaced: JSON can name halves of a surrogate pair."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def possible_price(usd: float | None) -> float | None:
@@ -31,7 +28,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-Words = Annotated[str, BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)]
+Words = Annotated[str, BeforeValidator(lambda value: whole(value) if isinstance(value, str) else value)]
 """A text of a provider. Whatever it holds, it can be stored."""
 Dollars = Annotated[float | None, BeforeValidator(lambda value: possible_price(value) if _is_number(value) else value)]
 """A price that somebody states; one that cannot be counts as not told."""
@@ -64,10 +61,10 @@ class Usage(Record):
         if not isinstance(data, dict):
             return data
         counts = {name: None if _is_impossible(value) else value for name, value in data.items()}
-        for part, whole in (("cached_input_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
-            few, many = counts.get(part), counts.get(whole)
+        for part, total in (("cached_input_tokens", "input_tokens"), ("reasoning_tokens", "output_tokens")):
+            few, many = counts.get(part), counts.get(total)
             if isinstance(few, int) and isinstance(many, int) and few > many:
-                counts |= {part: None, whole: None}
+                counts |= {part: None, total: None}
         return counts
 
 
@@ -91,7 +88,7 @@ class Reply(Record):
     cost_usd: Dollars = None
     """Price of the call in US dollars; None where no price is known."""
     cost_source: Literal["models_file", "provider", "price_map", "unknown"] = "unknown"
-    latency_s: float
+    latency_s: Amount
     """From the request to the last byte of the answer, without failed attempts."""
     model: Words
     """What answered, in the provider's words: an alias may be served by another version tomorrow."""
@@ -104,7 +101,7 @@ class FailedAttempt(Record):
     kind: str
     """Of the error, for example ``rate_limited``."""
     message: str
-    waited_s: float
+    waited_s: Amount
     """Pause before the next attempt."""
 
 
@@ -140,6 +137,16 @@ class Exchange(Record):
 
 
 def prompt_sha256(messages: Sequence[Message]) -> str:
-    """Identity of a whole list of messages."""
-    text = json.dumps([[message.role, message.content] for message in messages], ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Identity of a whole list of messages: of ``[[role, content], ...]`` as ASCII JSON."""
+    whole = hashlib.sha256(b"[")
+    for index, message in enumerate(messages):
+        whole.update(b", " if index else b"")
+        whole.update(_as_json(message.role, message.content))
+    whole.update(b"]")
+    return whole.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _as_json(role: str, content: str) -> bytes:
+    """Each turn of a conversation has the messages of the turns before it."""
+    return json.dumps([role, content], ensure_ascii=True).encode()

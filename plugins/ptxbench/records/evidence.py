@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import statistics
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ptxbench.records.base import Real, Record, Sha256
+from ptxbench.records.base import MOST_NS, Amount, Count, Nanoseconds, Real, Record, Sha256
 from ptxbench.records.mismatch import MismatchPattern
 
 
@@ -21,11 +21,11 @@ class DeviceIdentity(Record):
 
     name: str
     compute_capability: tuple[int, int]
-    sm_count: int
-    l2_bytes: int
-    memory_bytes: int
-    max_sm_clock_mhz: int
-    memory_bandwidth_bytes_per_s: int
+    sm_count: Count
+    l2_bytes: Count
+    memory_bytes: Count
+    max_sm_clock_mhz: Count
+    memory_bandwidth_bytes_per_s: Count
     """Theoretical: bus width x memory clock x 2."""
     driver: str
     cuda_runtime: str
@@ -120,9 +120,9 @@ class Timing(Record):
     """Samples of one trial, in order. ``span`` is device time from the first activity's start to the last one's end."""
 
     warmup: int
-    span_ns: tuple[int, ...]
+    span_ns: tuple[Nanoseconds, ...]
     """Timed iterations only, CUPTI, as reported by the process that ran the kernel."""
-    wall_ns: tuple[int, ...]
+    wall_ns: tuple[Nanoseconds, ...]
     """The same iterations by the oracle's own clock: request sent to reply received."""
     activities: tuple[int, ...]
     """Device activities (kernels, copies, sets) per timed iteration."""
@@ -196,15 +196,19 @@ class ExactErrors(Record):
     """Of the definition's reference function, rounded to the outputs' types."""
 
 
+_Spent = Annotated[int, Field(gt=0, le=MOST_NS)]
+"""Time that a library call took, ns: one that took none did nothing, and speedups divide by nothing."""
+
+
 class BaselineMeasurement(Record):
     """The library's latency by the same procedure (same staging, same loop, same clock)."""
 
     library: str
     version: str
     call: str
-    span_ns: tuple[int, ...]
+    span_ns: tuple[_Spent, ...]
     """All timed iterations of the qualifying measurement that the workload state caches."""
-    drift_span_ns: tuple[int, ...] = ()
+    drift_span_ns: tuple[_Spent, ...] = ()
     """The brief re-timing beside this candidate."""
     overhead_ns: int
     """Median of wall minus span of an empty call: what the hand-over itself costs the oracle's clock."""
@@ -269,7 +273,7 @@ class RunEvidence(Record):
     families: tuple[FamilyCheck, ...] = ()
     """Calls on other families of inputs; empty where a trial had failed, and in evidence older than this field."""
     workload_state_cached: bool = False
-    stages_ms: dict[str, float] = Field(default_factory=dict)
+    stages_ms: dict[str, Amount] = Field(default_factory=dict)
     """Wall time by stage, for performance work; no rule reads it."""
     waiting: tuple[WaitingPlace, ...] = ()
     """Of a call that did not end, the instructions with the most threads, those first; no rule reads it."""
@@ -293,8 +297,8 @@ class InstructionCount(Record):
     kernel: str
     opcode: str
     """Full SASS opcode with modifiers, for example ``HGMMA.64x256x16.F32.BF16``."""
-    inst_executed: int
-    thread_inst_executed_true: int
+    inst_executed: Count
+    thread_inst_executed_true: Count
 
 
 class InstructionEvidence(Record):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ptxbench.records.base import Record, Sha256
+from ptxbench.records.base import Amount, Number, Record, Sha256
 from ptxbench.records.build import Build
 from ptxbench.records.conversation import Exchange
 from ptxbench.records.evidence import Evidence
@@ -19,9 +19,9 @@ class TurnKey(Record):
     model: str
     case: str
     arch: str
-    variant: int
-    trajectory: int
-    turn: int
+    variant: Number
+    trajectory: Number
+    turn: Number
 
     def __str__(self) -> str:
         return f"{self.trajectory_id}-turn{self.turn}"
@@ -55,17 +55,17 @@ class TurnRecord(Record):
     evidence_origin: Literal["measured", "replayed", "none"]
     verdict: Verdict
     fault: InfrastructureFault | None = None
-    min_speedup: float | None = None
+    min_speedup: Amount | None = None
     """The floor that the model itself declares for this case, as ``reference`` does."""
     exchange: Exchange | None = None
     """The model call that the source came from; None for sources that no language model was asked for."""
-    follows: int | None = None
+    follows: Number | None = None
     """The earlier turn whose reply the messages of ``exchange`` follow; None for the first of a conversation.
 
     Not always the turn before: one that an infrastructure fault kept from being judged is no part of the conversation,
     also if it is done after all when the run is resumed.
     """
-    stages_ms: dict[str, float] = Field(default_factory=dict)
+    stages_ms: dict[str, Amount] = Field(default_factory=dict)
 
 
 class PendingReply(Record):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ptxbench.records.base import Real, Record
+from ptxbench.records.base import Amount, Count, Real, Record, Speedup
 
 
 class Outcome(StrEnum):
@@ -57,21 +57,22 @@ class Verdict(Record):
     target_message: str
     target_present: bool | None = None
     """Static: a selected family is in the SASS of the built object. None when it could not be inspected."""
-    families: dict[str, int] = Field(default_factory=dict)
+    families: dict[str, Count] = Field(default_factory=dict)
     """Selected opcode families -> predicate-enabled thread executions, or static lines when nothing ran."""
     safe: Safe
     safe_message: str = ""
-    latency_ms: float | None = None
+    latency_ms: Amount | None = None
+    """0 where the clock saw nothing run: ``implausible``, and without a speedup."""
     latency_source: Literal["cupti", "oracle_clock"] | None = None
-    baseline_ms: float | None = None
-    speedup: float | None = None
+    baseline_ms: Amount | None = None
+    speedup: Speedup | None = None
     relative_rms: Real | None = None
     """Largest scale-relative error over outputs and checked calls."""
     mismatch_share: Real | None = None
     """Largest share of elements beyond tolerance over outputs and checked calls."""
-    roofline_share: float | None = None
+    roofline_share: Amount | None = None
     """Physical floor of the workload on this device over the latency, 0..1."""
-    useful_share: float | None = None
+    useful_share: Amount | None = None
     """FLOPs of the executed matrix instructions over FLOPs of the workload; None when not countable."""
     flags: tuple[str, ...] = ()
     """Remarks that do not change the outcome, for example ``implausible`` (then there is no speedup)."""

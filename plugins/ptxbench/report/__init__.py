@@ -1,9 +1,11 @@
 """From turns to what people and programs read: terminal table, JSON, JUnit properties."""
 
 from ptxbench.report.calls import Calls, calls_of, describe_calls
-from ptxbench.report.json_report import RunReport, build_report, write_report
+from ptxbench.report.cell import Cell, CellKey, CellPlan
+from ptxbench.report.document import RunReport
+from ptxbench.report.json_report import build_report, write_report
 from ptxbench.report.junit import turn_properties
-from ptxbench.report.summary import Cell, CellKey, CellPlan, plans_of, summarize
+from ptxbench.report.summary import plans_of, summarize
 from ptxbench.report.terminal import render
 
 __all__ = [

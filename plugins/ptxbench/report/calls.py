@@ -6,31 +6,32 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from ptxbench.records import Record, Reply, TurnRecord
+from ptxbench.records.base import Amount, Count
 
 
 class Calls(Record):
     """The calls behind some turns. Failed attempts are counted apart; what a provider does not say is in no sum."""
 
-    calls: int
-    input_tokens: int
+    calls: Count
+    input_tokens: Count
     """Cached ones included."""
-    cached_input_tokens: int
-    output_tokens: int
+    cached_input_tokens: Count
+    output_tokens: Count
     """Reasoning included."""
-    reasoning_tokens: int
-    uncounted: int
+    reasoning_tokens: Count
+    uncounted: Count
     """Calls whose provider did not count tokens."""
-    cost_usd: float
-    unpriced: int
+    cost_usd: Amount
+    unpriced: Count
     """Calls whose cost nobody knows."""
-    latency_s: float
+    latency_s: Amount
     """Sum over the calls, which may have overlapped."""
-    median_latency_s: float
-    failed_attempts: int
+    median_latency_s: Amount
+    failed_attempts: Count
     """Calls that brought no answer and were tried again, with success."""
-    truncated: int
+    truncated: Count
     """Replies that ended at the output limit."""
-    filtered: int
+    filtered: Count
     """Replies that the provider withheld."""
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ptxbench.cases.defaults import REFERENCE_CALL
 from ptxbench.records import Outcome
 from ptxbench.report.calls import count_of, describe_calls
-from ptxbench.report.summary import Cell
+from ptxbench.report.cell import Cell
 from ptxbench.verdict.metrics import TARGET_SPEEDUP, format_rate
 
 LEGEND = (
@@ -31,6 +31,7 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
     """Return the footnotes of one section, wrapped to ``width``."""
     texts = [
         *_mixed(cells),
+        *imported(cells),
         _evidence(cells),
         *_baselines(cells),
         *_failures(cells),
@@ -42,6 +43,18 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         LEGEND,
     ]
     return [line for text in texts for line in textwrap.wrap(text, width, subsequent_indent="  ")]
+
+
+def imported(cells: Sequence[Cell]) -> list[str]:
+    """Return one sentence where results are somebody else's."""
+    count = sum(cell.imported for cell in cells)
+    if not count:
+        return []
+    are = "is a result" if count == 1 else "are results"
+    return [
+        f"IMPORTED: {count_of(count, 'turn')} {are} that somebody else stated, without evidence of ours: nothing was "
+        "built, measured or judged here."
+    ]
 
 
 def _evidence(cells: Sequence[Cell]) -> str:
@@ -91,12 +104,14 @@ def _failures(cells: Sequence[Cell]) -> list[str]:
 def _unknowns(cells: Sequence[Cell]) -> list[str]:
     outcomes = sum(cell.unknown_outcomes for cell in cells)
     targets = sum(cell.unknown_targets for cell in cells)
+    speeds = sum(cell.unknown_speeds for cell in cells)
     excluded = sum(cell.excluded for cell in cells)
     texts = []
-    if outcomes or targets:
+    if outcomes or targets or speeds:
+        timed = f", {count_of(speeds, 'correct turn')} without a known speed" if speeds else ""
         texts.append(
             f"Unknown: {count_of(outcomes, 'turn')} without a known outcome, {count_of(targets, 'correct turn')} "
-            "without a known target indicator; they are in N and in no numerator."
+            f"without a known target indicator{timed}; they are in N and in no numerator that needs it."
         )
     if excluded:
         texts.append(f"Infrastructure: {count_of(excluded, 'turn')} could not be judged and left out of N.")
@@ -138,6 +153,11 @@ def _partial(cells: Sequence[Cell]) -> list[str]:
         was, is_ = ("was", "is") if count == 1 else ("were", "are")
         why = _PAUSES.get(reason, reason)
         texts.append(f"Partial: {why}; {count_of(count, 'turn')} {was} not asked for and {is_} left out of N.")
+    unselected = sum(cell.unselected for cell in cells)
+    if unselected:
+        was, is_ = ("was", "is") if unselected == 1 else ("were", "are")
+        turns = count_of(unselected, "turn")
+        texts.append(f"Selected: {turns} of these trajectories {was} not selected and {is_} left out of N.")
     return texts
 
 

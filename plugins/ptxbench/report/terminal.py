@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from ptxbench.plain import visible
+from ptxbench.report.cell import AtLimit, Cell, Rate
 from ptxbench.report.notes import notes
-from ptxbench.report.summary import AtLimit, Cell, Rate
 from ptxbench.verdict.metrics import DASH, format_rate, format_speedup
 
 MIN_WIDTH = 60
@@ -53,7 +54,8 @@ def render(cells: Sequence[Cell], width: int) -> list[str]:
         rows = list(section)
         if lines:
             lines.append("")
-        lines += [shorten(f"{model} on {arch}", width), *_table(rows, width), *notes(rows, width)]
+        lines += [shorten(visible(f"{model} on {arch}"), width), *_table(rows, width)]
+        lines += map(visible, notes(rows, width))
     return lines
 
 
@@ -72,12 +74,18 @@ def rate_text(rate: Rate) -> str:
     return format_rate(rate.hits, rate.turns)
 
 
-def _speedup_text(speedup: float | None, rate: Rate) -> str:
-    return UNKNOWN if speedup is None and rate_text(rate) == UNKNOWN else format_speedup(speedup)
+def best_text(at: AtLimit, *, inst: bool) -> str:
+    """Return a best speedup, of turns with the target's instructions or any; a question mark as for rates."""
+    speedup, rate = (at.target_best_speedup, at.target) if inst else (at.best_speedup, at.correct)
+    if speedup is not None:
+        return format_speedup(speedup)
+    # A correct turn of unknown speed is unknown in Fast_p alone.
+    fast = [found.inst if inst else found.any for found in at.fast_p[:1]]
+    return UNKNOWN if rate.turns == 0 or any(found.unknown for found in (rate, *fast)) else DASH
 
 
 def _table(cells: Sequence[Cell], width: int) -> list[str]:
-    names = [shorten(cell.case, width // 3) for cell in cells]
+    names = [shorten(visible(cell.case), width // 3) for cell in cells]
     margin = max(map(len, [*names, "case"]))
     lines: list[str] = []
     for block in _blocks(_groups(cells), width - margin):
@@ -116,15 +124,15 @@ def _groups(cells: Sequence[Cell]) -> list[_Group]:
     return [
         _Group("correct %", headers, over_limits(lambda at: at.correct)),
         _Group("target %", headers, over_limits(lambda at: at.target)),
-        _Group("best speedup", ("any", "target"), tuple(_best(at) for at in last)),
+        _Group(
+            "best speedup",
+            ("any", "target"),
+            tuple((best_text(at, inst=False), best_text(at, inst=True)) for at in last),
+        ),
         _Group("fast_p %", thresholds, tuple(tuple(rate_text(fast.any) for fast in at.fast_p) for at in last)),
         _Group("fast_p.inst %", thresholds, tuple(tuple(rate_text(fast.inst) for fast in at.fast_p) for at in last)),
         _Group("turns", ("N", "unknown", "infra"), tuple(map(_turns, cells))),
     ]
-
-
-def _best(at: AtLimit) -> tuple[str, str]:
-    return (_speedup_text(at.best_speedup, at.correct), _speedup_text(at.target_best_speedup, at.target))
 
 
 def _turns(cell: Cell) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ptxbench.records import Record
@@ -16,6 +16,9 @@ Loc = tuple[str | int, ...]
 
 class TraceModel(Record):
     """Base of the schema's models: frozen, strict, unknown keys rejected, non-finite floats written as strings."""
+
+    # The schema has them in places; a model that has not says so itself.
+    model_config = ConfigDict(allow_inf_nan=True)
 
 
 def broken(field: Loc, expected: str, found: str) -> PydanticCustomError:

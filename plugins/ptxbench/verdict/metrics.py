@@ -39,7 +39,8 @@ class TurnResult:
     ended_by_target: bool = False
     """This is the trajectory's last turn because it reached the target speedup."""
     excluded: bool = False
-    """An infrastructure fault stayed: the turn is in no numerator and in no denominator, only counted apart."""
+    """The turn is in no numerator and in no denominator, only counted apart: an infrastructure fault stayed, or it was
+    not asked for, or not selected."""
 
     @property
     def target_correct(self) -> bool:
@@ -53,7 +54,7 @@ class Share:
 
     hits: int
     turns: int
-    """Nominal N: trajectories x limit, less turns excluded for infrastructure faults."""
+    """Nominal N: trajectories x limit, less excluded turns."""
     unneeded: int = 0
     """Turns within N that never ran because their trajectory had already reached the target."""
 
@@ -78,9 +79,12 @@ def nominal_turns(results: Iterable[TurnResult], limit: int, trajectories: int |
     rows = list(results)
     _check(rows, limit, trajectories)
     planned = len({row.trajectory for row in rows}) if trajectories is None else trajectories
-    excluded = sum(row.excluded for row in rows if row.turn < limit)
-    unneeded = sum(max(0, limit - row.turn - 1) for row in rows if row.ended_by_target)
-    return Share(hits=0, turns=planned * limit - excluded, unneeded=unneeded)
+    excluded = [(row.trajectory, row.turn) for row in rows if row.excluded and row.turn < limit]
+    ended = {row.trajectory: row.turn for row in rows if row.ended_by_target}
+    unneeded = sum(max(0, limit - turn - 1) for turn in ended.values())
+    # Those that are not in N anyway, since nobody selected them.
+    unneeded -= sum(turn > ended.get(trajectory, turn) for trajectory, turn in excluded)
+    return Share(hits=0, turns=planned * limit - len(excluded), unneeded=unneeded)
 
 
 def _check(rows: list[TurnResult], limit: int, trajectories: int | None) -> None:

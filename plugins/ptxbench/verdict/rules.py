@@ -46,6 +46,7 @@ class Rule(StrEnum):
     MISMATCH = "check.mismatch"
     TIMED_ITERATION = "check.timed_iteration"
     PASSED = "check.passed"
+    IMPORTED = "imported.label"
 
 
 class TargetRule(StrEnum):
@@ -64,6 +65,7 @@ class TargetRule(StrEnum):
     DIFFERS_UNDER_PROFILER = "target.differs_under_profiler"
     NOT_EXECUTED = "target.not_executed"
     EXECUTED = "target.executed"
+    IMPORTED = "target.imported"
 
 
 class Flag(StrEnum):

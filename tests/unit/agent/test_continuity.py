@@ -218,7 +218,7 @@ def test_a_fault_in_any_characters_is_kept_without_paths_of_the_machine(tmp_path
     fault = RunStore.read(talk.folder).load_fault(talk.key(0))
     assert fault is not None
     assert fault.fault is not None
-    assert "\\x1b[31mbad \ufffd 'some file.sock' refused" in fault.fault.message
+    assert "\\u001b[31mbad \ufffd 'some file.sock' refused" in fault.fault.message
     assert str(tmp_path) not in talk.store.fault_path(talk.key(0)).read_text()
 
 

@@ -3,12 +3,14 @@
 import pytest
 
 from ptxbench.plugin.outcomes import (
+    MAX_FEEDBACK_LINES,
     MAX_LOG_LINES,
     describe,
     expect_correct,
     expect_speedup,
     expect_target_instruction,
     floor_of,
+    with_feedback,
 )
 from ptxbench.records import BuildStatus, Finding, RunStatus, ToolStatus
 from tests.unit.factories import (
@@ -112,3 +114,17 @@ def test_screen_findings_are_listed():
     text = describe(make_record(build=unbuilt(BuildStatus.SCREENED, findings=findings), evidence=None))
     assert "screened [screen.library_header]" in text
     assert "  library-header: includes cublas_v2.h" in text
+
+
+def test_feedback_comes_behind_the_verdict_and_ends_before_the_advice():
+    record = make_record(build=unbuilt(BuildStatus.COMPILE_ERROR, log="kernel.cu(1): error: bad"), evidence=None)
+    facts = "\n".join(f"- fact {number}" for number in range(20))
+    told = f"Your kernel does not compile.\n\nFacts:\n{facts}\n\nWhat to look at:\n- advice\n\nNext:\n- more\n"
+    lines = with_feedback(f"turn0: {describe(record)}", record, told).splitlines()
+    assert lines[0].startswith("turn0: compile_error [compile.error]: ")
+    assert lines[1:5] == ["  feedback:", "  | Your kernel does not compile.", "  | Facts:", "  | - fact 0"]
+    assert lines[MAX_FEEDBACK_LINES + 2 :] == [
+        "  | ... 10 more lines",
+        "  compiler:",
+        "  | kernel.cu(1): error: bad",
+    ]

@@ -180,6 +180,25 @@ def test_an_item_that_keeps_crashing_becomes_an_error_and_the_rest_goes_on():
     assert made.tests_finished
 
 
+def test_an_item_that_another_plugin_runs_again_runs_once_more_and_no_oftener():
+    collection = ids(1, 2, checks=1)
+    made, (node,) = start(collection, 1)
+    crashed = made.remove_node(node)
+    assert crashed is not None
+    for _ in range(2):
+        made.mark_test_pending(crashed)
+    report = SimpleNamespace(outcome="rerun", when="???", user_properties=[])
+    handle_crash(crashed, report, made)  # type: ignore[arg-type]
+    assert report.outcome == "rerun"
+    assert made.may_rerun(crashed), "the other plugin's attempts are not ours"
+    replacement = Node(0)
+    made.add_node(replacement)
+    made.add_node_collection(replacement, collection)
+    made.schedule()
+    assert finish(made, replacement) == [0, 1]
+    assert made.tests_finished
+
+
 def test_a_worker_that_dies_while_collecting_is_not_counted():
     made, first, second = scheduler(2), Node(0), Node(1)
     made.add_node(first)

@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from ptxbench.errors import InputError
-from ptxbench.records import BuildStatus, InfrastructureFault, Target
+from ptxbench.records import BuildStatus, InfrastructureFault, Target, TrajectoryEnd
 from ptxbench.report import CellKey, CellPlan, RunReport, build_report, write_report
+from ptxbench.report.results import results_of
 from ptxbench.report.summary import summarize
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
-from ptxbench.verdict.metrics import TurnResult, correctness_rate, fast_p_inst
+from ptxbench.verdict.metrics import TurnResult, best_speedup, correctness_rate, fast_p_inst
 from tests.unit.factories import GEMM, digest, make_evidence, make_record, suite_case, unbuilt
+from tests.unit.report.reports import CELL, WRONG, key, made, partial, records
 
 FAULT = InfrastructureFault(kind="oracle_died", message="the oracle ended")
 RECORDS = (
@@ -22,18 +24,18 @@ RECORDS = (
     make_record(0, case=suite_case("mha_bwd_d128"), evidence=None),
 )
 PLANS = {CellKey("reference", GEMM, "h100"): CellPlan(2, 8)}
+PLANS_OF_3 = {CellKey("reference", GEMM, "h100"): CellPlan(3, 8)}
 
 
-def test_the_document_does_not_depend_on_order_or_on_what_the_run_cost() -> None:
+def test_the_document_does_not_depend_on_order() -> None:
     report = build_report(RECORDS, PLANS)
-    slower = [record.model_copy(update={"stages_ms": {"build": 9.0}}) for record in reversed(RECORDS)]
-    assert build_report(slower, PLANS).model_dump_json() == report.model_dump_json()
+    assert build_report(reversed(RECORDS), PLANS).model_dump_json() == report.model_dump_json()
 
 
 def test_it_reads_back_as_it_was() -> None:
     report = build_report(RECORDS, PLANS)
     assert RunReport.model_validate_json(report.model_dump_json()) == report
-    assert report.schema_version == 1
+    assert report.schema_version == 2
     assert report.cells == summarize(RECORDS, PLANS)
 
 
@@ -53,6 +55,76 @@ def test_evidence_of_something_else_is_not_named_as_the_source() -> None:
     foreign = make_evidence(cubin_sha256=digest("f"))
     (row,) = build_report([make_record(evidence=foreign, evidence_origin="replayed")]).turns
     assert (row.device, row.measured_at, row.baseline) == (None, None, None)
+
+
+def test_a_document_of_version_1_is_read() -> None:
+    document = json.loads(build_report(RECORDS, PLANS).model_dump_json())
+    document["schema_version"] = 1
+    del document["environment"], document["bootstrap"]
+    for row in document["turns"]:
+        for name in ("instructions", "samples", "roofline", "stages_ms", "gpu_stages_ms"):
+            del row[name]
+    for cell in document["cells"]:
+        del cell["imported"]
+        for at in cell["limits"]:
+            del at["best_speedup_interval"], at["target_best_speedup_interval"]
+            for rate in (
+                at["correct"],
+                at["target"],
+                *(fast[kind] for fast in at["fast_p"] for kind in ("any", "inst")),
+            ):
+                del rate["interval"], rate["interval_of_needed"]
+    old = RunReport.model_validate_json(json.dumps(document))
+    assert (old.schema_version, old.environment, old.bootstrap) == (1, None, None)
+    assert old.cells[0].limits[0].correct.interval is None
+
+
+def test_every_number_of_every_cell_comes_out_of_the_document_again() -> None:
+    """Both denominators, intervals and all: nothing else is needed than what the document holds."""
+    end = TrajectoryEnd(
+        key=RECORDS[0].key.model_copy(update={"trajectory": 1, "turn": 3}), reason="budget", message="spent"
+    )
+    records = [*RECORDS, *(make_record(turn, trajectory=1) for turn in range(3))]
+    text = build_report(records, PLANS, [end]).model_dump_json()
+    report = RunReport.model_validate_json(text)
+    for cell in report.cells:
+        results = results_of(report, cell)
+        for at in cell.limits:
+            share = correctness_rate(results, at.limit, cell.trajectories)
+            assert (share.hits, share.turns, share.unneeded) == (
+                at.correct.hits,
+                at.correct.turns,
+                at.correct.unneeded,
+            )
+            assert at.best_speedup == best_speedup(results, at.limit)
+            for fast in at.fast_p:
+                assert fast_p_inst(results, fast.p, at.limit, cell.trajectories).hits == fast.inst.hits
+    gemm = next(cell for cell in report.cells if cell.case == GEMM)
+    assert gemm.unasked == 5
+    assert gemm.limits[-1].correct.interval is not None
+
+
+def test_intervals_do_not_depend_on_the_order_or_the_names_of_trajectories() -> None:
+    records = [make_record(turn, trajectory=trajectory) for trajectory in range(3) for turn in range(trajectory + 1)]
+    cells = build_report(records, PLANS_OF_3).cells
+    assert build_report(records[::-1], PLANS_OF_3).cells == cells
+    rate = cells[0].limits[-1].correct
+    assert rate.interval is not None
+    assert rate.interval.low < rate.value < rate.interval.high
+
+
+def test_an_end_at_the_target_is_reported_over_both_denominators() -> None:
+    fast = make_record(0)
+    fast = fast.model_copy(update={"verdict": fast.verdict.model_copy(update={"speedup": 1.3})})
+    (cell,) = build_report([fast, make_record(0, trajectory=1)], PLANS).cells
+    rate = cell.limits[-1].correct
+    assert (rate.hits, rate.turns, rate.unneeded) == (2, 16, 7)
+    assert rate.value == 2 / 16
+    assert rate.value_of_needed == 2 / 9
+    assert rate.interval is not None
+    assert rate.interval_of_needed is not None
+    assert rate.interval.low <= rate.value <= rate.interval.high
+    assert rate.interval_of_needed.low <= rate.value_of_needed <= rate.interval_of_needed.high
 
 
 def test_the_numbers_can_be_recomputed_from_the_rows_of_the_document() -> None:
@@ -99,3 +171,25 @@ def test_an_unwritable_place_is_a_clear_error_and_leaves_nothing(tmp_path: Path,
         write_report(path, build_report(RECORDS))
     assert sorted(os.listdir(tmp_path)) == before
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_turns_that_were_not_selected_are_out_of_n_in_cells_and_in_what_is_recomputed():
+    unselected = [key(0, 0), key(1, 2), key(1, 3)]
+    # The target was reached at turn 1 of the second trajectory; nobody asked about what would follow.
+    found = build_report(
+        [row for row in records([[WRONG] * 4, [made(1.0), made(1.3)]]) if row.key not in unselected],
+        {CELL: CellPlan(2, 4)},
+        unselected=reversed(unselected),
+    )
+    (cell,) = found.cells
+    last = cell.limits[-1].correct
+    assert (cell.unselected, cell.unasked, last.hits, last.turns, last.unneeded) == (3, 0, 2, 5, 0)
+    assert found.unselected == tuple(unselected)
+    again = correctness_rate(results_of(found, cell), 4, cell.trajectories)
+    assert (again.hits, again.turns, again.unneeded) == (2, 5, 0)
+
+
+def test_a_turn_beyond_an_end_that_was_not_selected_is_left_out_once():
+    found = partial([WRONG], turns=4, unselected=[key(0, 2)])
+    (cell,) = found.cells
+    assert (cell.unselected, cell.unasked, cell.limits[-1].correct.turns) == (1, 2, 1)

@@ -1,5 +1,6 @@
 from ptxbench.records import InfrastructureFault
-from ptxbench.report import turn_properties
+from ptxbench.report import build_report, turn_properties
+from ptxbench.report.junit import suite_properties
 from ptxbench.verdict import judge_infrastructure
 from tests.unit.factories import make_evidence, make_record, make_run, make_timing, make_trial
 
@@ -49,3 +50,26 @@ def test_a_faulted_turn_has_no_numbers() -> None:
     assert properties["ptxbench.infrastructure_fault"] == "oracle_died"
     assert properties["ptxbench.outcome"] == "infrastructure_error"
     assert not {"ptxbench.speedup", "ptxbench.device", "ptxbench.cubin_sha256", "ptxbench.baseline"} & properties.keys()
+
+
+def test_a_suite_says_what_its_turns_were_made_with() -> None:
+    properties = dict(suite_properties(build_report([make_record(), make_record(1)])))
+    assert (
+        properties.items()
+        >= {
+            "ptxbench.models": "reference",
+            "ptxbench.archs": "h100",
+            "ptxbench.turns": "2",
+            "ptxbench.turns.correct": "2",
+            "ptxbench.turns.unknown": "0",
+            "ptxbench.turns.infrastructure": "0",
+            "ptxbench.baselines": "cublas 13.1.0 (torch.matmul)",
+            "ptxbench.devices": "NVIDIA H200",
+            "ptxbench.drivers": "580.159",
+            "ptxbench.cuda": "13.0",
+            "ptxbench.compilers": "nvcc 13.0.88",
+            "ptxbench.harnesses": "0.1.0",
+        }.items()
+    )
+    assert "ptxbench.packs" not in properties
+    assert all(properties.values())

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from ptxbench.errors import InputError
 from ptxbench.records import InfrastructureFault, TurnKey, TurnRecord
 from ptxbench.report import CellKey, CellPlan, plans_of, summarize
-from ptxbench.report.summary import AtLimit, BaselineUse, limits_of
+from ptxbench.report.cell import AtLimit, BaselineUse
+from ptxbench.report.summary import limits_of, unselected_beside
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from tests.unit.factories import (
     DEVICE,
@@ -200,5 +201,18 @@ def test_each_cell_has_its_own_plan():
 
     keys = [key("a", trajectory, turn) for trajectory in range(2) for turn in range(3)]
     keys += [key("a", 0, 0, variant=1), key("b", 0, 0)]
-    assert plans_of(keys) == {CellKey("a", "c", "h100"): CellPlan(3, 3), CellKey("b", "c", "h100"): CellPlan(1, 1)}
+    assert plans_of(keys) == {
+        CellKey("a", "c", "h100"): CellPlan(3, 3, {0: 2, 1: 1}),
+        CellKey("b", "c", "h100"): CellPlan(1, 1, {0: 1}),
+    }
     assert plans_of([]) == {}
+
+
+def test_what_was_not_selected_beside_a_selection() -> None:
+    def key(trajectory: int, turn: int) -> TurnKey:
+        return TurnKey(model="a", case="c", arch="h100", variant=0, trajectory=trajectory, turn=turn)
+
+    # The cell counts to its last selected turn, and the trajectories that have one.
+    found = unselected_beside([key(0, 1), key(0, 3), key(2, 0)])
+    assert found == [key(0, 0), key(0, 2), *(key(2, turn) for turn in (1, 2, 3))]
+    assert unselected_beside([key(0, 0), key(0, 1)]) == []

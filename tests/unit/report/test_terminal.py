@@ -5,7 +5,7 @@ import pytest
 
 from ptxbench.records import BuildStatus, InfrastructureFault
 from ptxbench.report import Cell, CellKey, CellPlan, render, summarize
-from ptxbench.report.summary import Rate
+from ptxbench.report.cell import Rate
 from ptxbench.report.terminal import rate_text, shorten
 from ptxbench.verdict import judge_infrastructure
 from tests.unit.factories import (
@@ -18,6 +18,7 @@ from tests.unit.factories import (
     suite_case,
     unbuilt,
 )
+from tests.unit.report.reports import WRONG, key, made, partial, report
 
 FORWARD = "mha_with_lse_d128"
 
@@ -161,3 +162,22 @@ def test_rate_text(changes: dict[str, Any], text: str) -> None:
 
 def test_no_cells_no_lines() -> None:
     assert render((), 80) == []
+
+
+def test_a_speed_that_nobody_knows_is_a_question_mark() -> None:
+    untimed = report([made(measured=False), WRONG])
+    row = rows_of(text_of(untimed.cells, 400))[GEMM]
+    assert row == ["100.0", "50.0", "100.0", "50.0", *["?"] * 10, "2", "-", "-"]
+    assert [fast.any.unknown for fast in untimed.cells[0].limits[-1].fast_p] == [1, 1, 1, 1]
+    assert "0 correct turns without a known target indicator, 1 correct turn without a known speed; " in sentences(
+        text_of(untimed.cells)
+    )
+    withheld = rows_of(text_of(report([made()]).cells, 400))[GEMM]
+    assert withheld == ["100.0", "100.0", *["-"] * 10, "1", "-", "-"]
+
+
+def test_turns_that_were_not_selected_are_told() -> None:
+    cells = partial([made(1.0)], turns=3, reason="", unselected=[key(0, 1), key(0, 2)]).cells
+    assert "Selected: 2 turns of these trajectories were not selected and are left out of N." in sentences(
+        text_of(cells)
+    )

@@ -74,10 +74,51 @@ def test_unknown_counts_as_absent_in_every_numerator(rows: list[TurnResult], lim
     assert target_best_speedup(rows, limit) == target_best_speedup(absent, limit)
 
 
+@st.composite
+def shuffled(draw: st.DrawFn) -> tuple[list[TurnResult], list[TurnResult]]:
+    rows = draw(turn_lists())
+    return rows, draw(st.permutations(rows))
+
+
+@given(shuffled(), limits, thresholds)
+def test_order_of_turns_does_not_matter(both: tuple[list[TurnResult], list[TurnResult]], limit: int, p: float) -> None:
+    rows, other = both
+    assert correctness_rate(rows, limit) == correctness_rate(other, limit)
+    assert target_rate(rows, limit) == target_rate(other, limit)
+    assert fast_p(rows, p, limit) == fast_p(other, p, limit)
+    assert fast_p_inst(rows, p, limit) == fast_p_inst(other, p, limit)
+    assert best_speedup(rows, limit) == best_speedup(other, limit)
+    assert target_best_speedup(rows, limit) == target_best_speedup(other, limit)
+
+
 @given(turn_lists(), limits)
-def test_order_of_turns_does_not_matter(rows: list[TurnResult], limit: int) -> None:
-    assert correctness_rate(rows, limit) == correctness_rate(rows[::-1], limit)
-    assert best_speedup(rows, limit) == best_speedup(rows[::-1], limit)
+def test_names_of_trajectories_do_not_matter(rows: list[TurnResult], limit: int) -> None:
+    renamed = [replace(row, trajectory=f"another-{row.trajectory}") for row in rows]
+    assert target_rate(renamed, limit) == target_rate(rows, limit)
+
+
+@given(turn_lists(), limits, thresholds, st.integers(0, 4))
+def test_all_rates_of_a_cell_have_one_denominator(rows: list[TurnResult], limit: int, p: float, more: int) -> None:
+    planned = len({row.trajectory for row in rows}) + more
+    excluded = sum(row.excluded and row.turn < limit for row in rows)
+    shares = [
+        nominal_turns(rows, limit, planned),
+        correctness_rate(rows, limit, planned),
+        target_rate(rows, limit, planned),
+        fast_p(rows, p, limit, planned),
+        fast_p_inst(rows, p, limit, planned),
+    ]
+    assert {share.turns for share in shares} == {planned * limit - excluded}
+    assert len({share.unneeded for share in shares}) == 1
+    assert all(share.value <= share.value_of_needed for share in shares)
+
+
+@given(turn_lists(), limits)
+def test_a_cell_is_the_sum_of_its_trajectories(rows: list[TurnResult], limit: int) -> None:
+    names = {row.trajectory for row in rows}
+    parts = [correctness_rate([row for row in rows if row.trajectory == name], limit) for name in names]
+    whole = correctness_rate(rows, limit)
+    assert (whole.hits, whole.turns) == (sum(part.hits for part in parts), sum(part.turns for part in parts))
 
 
 def test_fast_p_is_strict() -> None:
@@ -161,3 +202,11 @@ def test_format_speedup_is_the_nearest_thousandth(speedup: float) -> None:
 def test_no_speedup_prints_as_a_dash() -> None:
     assert format_speedup(None) == "-"
     assert format_speedup(0.0625) == "0.062"
+
+
+def test_a_turn_behind_the_end_that_is_left_out_of_n_is_left_out_once() -> None:
+    end = replace(turn(1, 1.3), ended_by_target=True)
+    others = [replace(turn(index), excluded=True) for index in (0, 2, 3)]
+    share = correctness_rate([end, *others], 8)
+    assert (share.hits, share.turns, share.unneeded) == (1, 5, 4)
+    assert correctness_rate([end, *others], 3) == Share(1, 1, 0)

@@ -25,8 +25,11 @@ def test_the_document_lists_exactly_the_rules_of_the_code(
 
 
 def test_the_document_names_known_answers_and_leaves_none_out() -> None:
-    assert {outcome for _, outcome in rows("Outcome")} == set(Outcome)
-    assert {target for _, target in rows("Target indicator")} == set(Target)
+    outcomes, targets = dict(rows("Outcome")), dict(rows("Target indicator"))
+    # Somebody else's results are what somebody else says.
+    assert (outcomes.pop(Rule.IMPORTED), targets.pop(TargetRule.IMPORTED)) == ("any", "any")
+    assert set(outcomes.values()) == set(Outcome)
+    assert set(targets.values()) == set(Target)
 
 
 def test_identifiers_are_stable_in_form() -> None:
