@@ -80,9 +80,10 @@ def test_four_workers_tell_what_one_process_tells(judged):
     assert properties[0]["ptxbench.turns"] == "10"
 
 
-def test_a_crash_leaves_no_entry_behind(judged):
+def write_crashing_test(judged, *attempts: int) -> None:
+    """``test_own.py``, whose process is killed in these attempts of all, counted from 1."""
     judged.makepyfile(
-        test_own="""
+        test_own=f"""
         import os
         from pathlib import Path
 
@@ -90,10 +91,14 @@ def test_a_crash_leaves_no_entry_behind(judged):
             log = Path(request.config.rootpath, "log")
             with log.open("a") as file:
                 file.write("x")
-            if len(log.read_text()) == 3:
+            if len(log.read_text()) in {attempts}:
                 os.kill(os.getpid(), 9)
         """
     )
+
+
+def test_a_crash_leaves_no_entry_behind(judged):
+    write_crashing_test(judged, 3)
     result = run(judged, *QUIET, "-n", "1", "test_own.py", "--gate", "correct >= 1")
     result.assert_outcomes(passed=5)
     assert result.ret == 0
@@ -135,19 +140,7 @@ def test_reruns_are_told_once(judged, workers):
 
 def test_a_crash_counts_among_the_reruns(judged):
     pytest.importorskip("pytest_rerunfailures")
-    judged.makepyfile(
-        test_own="""
-        import os
-        from pathlib import Path
-
-        def test_turn(turn, request):
-            log = Path(request.config.rootpath, "log")
-            with log.open("a") as file:
-                file.write("x")
-            if len(log.read_text()) in (3, 4):
-                os.kill(os.getpid(), 9)
-        """
-    )
+    write_crashing_test(judged, 3, 4)
     run(judged, *QUIET, "-n", "1", "--reruns=3", "test_own.py").assert_outcomes(passed=5)
     assert suite(judged).get("tests") == "5"
     assert len(turns(judged)) == 5

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ptxbench.records import EndReason, InfrastructureFault, Record, Sha256, TurnKey, Usage, Verdict
+from ptxbench.records import DeviceIdentity, EndReason, InfrastructureFault, Record, Sha256, TurnKey, Usage, Verdict
 from ptxbench.records.base import Amount, Count
 from ptxbench.report.calls import Calls
 from ptxbench.report.cell import BaselineUse, Cell, CellKey, EvidenceOrigin
@@ -157,18 +157,9 @@ class Clocks(Record):
     """What held the clock down -> readings in which it did."""
 
 
-class DeviceUse(Record):
+class DeviceUse(DeviceIdentity):
     """A device that turns were measured on."""
 
-    name: str
-    compute_capability: tuple[int, int]
-    sm_count: Count
-    l2_bytes: Count
-    memory_bytes: Count
-    max_sm_clock_mhz: Count
-    memory_bandwidth_bytes_per_s: Count
-    driver: str
-    cuda_runtime: str
     turns: Count
     clocks: Clocks | None = None
     """None in evidence that has none."""

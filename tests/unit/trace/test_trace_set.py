@@ -42,9 +42,10 @@ def test_its_definitions_of_ours_are_ours() -> None:
 
 def test_results_are_not_read(tmp_path: Path) -> None:
     collection = copy_small(tmp_path)
+    before = set(read_trace_set(collection).definitions)
     (collection / "traces").mkdir()
     (collection / "traces" / "x.jsonl").write_text("not read\n")
-    read_trace_set(collection)
+    assert set(read_trace_set(collection).definitions) == before
 
 
 def test_what_is_no_collection(tmp_path: Path) -> None:
