@@ -66,17 +66,21 @@ def end_with(descriptor: int) -> None:
     this process.
     """
 
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLRDHUP)
-        poll.poll()
-        time.sleep(ORDERLY_END_S)
+    def end() -> None:
         living = list(LIVING)
         for each in living:
             each.kill()
         for each in living:
             each.remove_folders()
         os._exit(1)
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLRDHUP)
+        poll.poll()
+        time.sleep(ORDERLY_END_S)
+        # No daemon: the main thread, which sees its worker killed and may end by that, waits until all is removed.
+        threading.Thread(target=end, name="ptxbench-end-all", daemon=False).start()
 
     threading.Thread(target=watch, name="ptxbench-end", daemon=True).start()
 

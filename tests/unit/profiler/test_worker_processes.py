@@ -229,8 +229,9 @@ from pathlib import Path
 from ptxbench.profiler.worker import Command, Worker, end_with
 
 end_with(int(sys.argv[1]))
-# A tool: it does not end with its starter, and starts a process of its own that ignores the channel.
-script = "sleep 100 & echo $! > child; mv child grandchild; wait"
+# A tool: it does not end with its starter, and starts a process of its own that ignores the channel. Its many files
+# take a while to remove, during which the killed worker's end is noticed here too.
+script = "sleep 100 & echo $! > child; for i in $(seq 5000); do : > $i; done; mv child grandchild; wait"
 worker = Worker(Command(["sh", "-c", script]), environment={"PATH": "/usr/bin:/bin"})
 print(worker.process.pid, worker.folder, flush=True)
 worker.wait_ready(100)
