@@ -34,7 +34,7 @@ bench: $(INSTALLED)
 
 # Without the benchmark's plugin, whose scheduler hands out work in blocks: good for trajectories, not for tests.
 test: $(INSTALLED) $(VENV)/.torch $(VENV)/.peers
-	$(BIN)/python -m pytest tests ptx_tests/test_packs.py ptx_tests/packs/b200 -p no:ptxbench.plugin.pytest_plugin -n $(JOBS) $(ARGS)
+	$(BIN)/python -m pytest tests ptx_tests/test_packs.py ptx_tests/packs/b200 -p no:ptxbench.plugin.pytest_plugin --capture=fd -n $(JOBS) $(ARGS)
 
 # All four, whatever the first ones find.
 check: $(INSTALLED)

@@ -80,8 +80,16 @@ def test_starting_480_finished_turns_again(
     arguments += ["-k", "test_correct"] if checks == 1 else []
     before = sorted((path, path.stat().st_mtime_ns) for path in finished.rglob("turn*"))
     spent: list[float] = []
-    output = benchmark.pedantic(lambda: timed(spent, "pytest", *arguments), rounds=5, warmup_rounds=1)
+    printed: list[float] = []
+
+    def rerun() -> str:
+        output = timed(spent, "pytest", *arguments)
+        printed.append(float(output.rpartition(" in ")[2].split("s")[0]))
+        return output
+
+    output = benchmark.pedantic(rerun, rounds=5, warmup_rounds=1)
     benchmark.extra_info["processor_s"] = min(spent)
+    benchmark.extra_info["printed_s"] = min(printed)
     assert f"{480 * checks} passed" in output
     assert "480 turns, 480 correct" in output
     assert sorted((path, path.stat().st_mtime_ns) for path in finished.rglob("turn*")) == before

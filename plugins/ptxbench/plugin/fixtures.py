@@ -48,8 +48,12 @@ def profiler(bench: Bench) -> Iterator[Profilers]:
 
 
 @pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest, bench: Bench, run: RunStore, profiler: Profilers) -> Iterator[Engine]:
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """The trajectories of this process, run concurrently; nothing runs before the first turn is asked for."""
+    # By name: pytest resolves all that a fixture names again for every item, 1,440 of them in a run of 480 turns.
+    bench: Bench = request.getfixturevalue("bench")
+    profiler: Profilers = request.getfixturevalue("profiler")
+    request.getfixturevalue("run")
     engine = bench.open_engine(selected_plans(share_of_session(request.session)), profiler)
     yield engine
     message = ""
@@ -63,7 +67,7 @@ def engine(request: pytest.FixtureRequest, bench: Bench, run: RunStore, profiler
 
 
 @pytest.fixture
-def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: Engine) -> TurnRecord:
+def turn(request: pytest.FixtureRequest, engine: Engine) -> TurnRecord:
     """The record of the item's turn.
 
     Skips for a turn that never happens. A fault of the machinery is an error of this fixture, never a failed test.
@@ -73,6 +77,8 @@ def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: En
     from ptxbench.report.junit import PREFIX
 
     planned: PlannedTurn = request.param
+    bench = request.config.stash[BENCH]
+    run = bench.store
     properties = request.node.user_properties
     # Of an earlier attempt, where a plugin runs the item again: names are unique.
     properties[:] = [item for item in properties if item[0] == ITEM or not item[0].startswith(PREFIX)]
@@ -99,11 +105,11 @@ def turn(request: pytest.FixtureRequest, bench: Bench, run: RunStore, engine: En
 
 
 @pytest.fixture
-def speedup_floor(turn: TurnRecord, bench: Bench) -> float:
+def speedup_floor(request: pytest.FixtureRequest, turn: TurnRecord) -> float:
     """What the turn's speedup must exceed: ``--min-speedup``, else the model's own floor, else 1.0."""
     from ptxbench.plugin.outcomes import floor_of
 
-    return floor_of(turn, bench.options.min_speedup)
+    return floor_of(turn, request.config.stash[BENCH].options.min_speedup)
 
 
 def _key_properties(planned: PlannedTurn) -> list[tuple[str, str]]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 
@@ -27,13 +29,14 @@ RECORD: pytest.StashKey[TurnRecord] = pytest.StashKey()
 """Where an item keeps the record that it was given."""
 
 
-class PlannedTurn(NamedTuple):
-    """The parameter of one item."""
+@dataclass(frozen=True)
+class PlannedTurn:
+    """The parameter of the items of one turn."""
 
     plan: TrajectoryPlan
     turn: int
 
-    @property
+    @cached_property
     def key(self) -> TurnKey:
         """Which turn."""
         return self.plan.key(self.turn)
@@ -120,9 +123,10 @@ def selected_plans(items: Iterable[pytest.Item]) -> tuple[TrajectoryPlan, ...]:
     for item in items:
         planned = planned_turn(item)
         if planned is not None:
-            known = needed.get(planned.plan.id)
+            trajectory = planned.key.trajectory_id
+            known = needed.get(trajectory)
             if known is None or known.turn < planned.turn:
-                needed[planned.plan.id] = planned
+                needed[trajectory] = planned
     return tuple(planned.plan._replace(turns=planned.turn + 1) for planned in needed.values())
 
 

@@ -124,6 +124,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.freeze()
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The same for all that the session made since: pytest looks for garbage again when it ends."""
+    if session.config.stash.get(BENCH, None) is not None:
+        gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """Look at what the run needs before the first test, so that what cannot work is one error and not hundreds.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, model_validator
@@ -138,15 +138,28 @@ class Exchange(Record):
 
 def prompt_sha256(messages: Sequence[Message]) -> str:
     """Identity of a whole list of messages: of ``[[role, content], ...]`` as ASCII JSON."""
-    whole = hashlib.sha256(b"[")
-    for index, message in enumerate(messages):
-        whole.update(b", " if index else b"")
-        whole.update(_as_json(message.role, message.content))
+    whole = _begun(tuple(messages)).copy()
     whole.update(b"]")
     return whole.hexdigest()
 
 
-@lru_cache(maxsize=64)
-def _as_json(role: str, content: str) -> bytes:
-    """Each turn of a conversation has the messages of the turns before it."""
-    return json.dumps([role, content], ensure_ascii=True).encode()
+_STATES: OrderedDict[tuple[Message, ...], hashlib._Hash] = OrderedDict()
+_MOST_STATES = 64
+
+
+def _begun(messages: tuple[Message, ...]) -> hashlib._Hash:
+    """The hash of a list that is not closed yet.
+
+    A turn's messages are those of the turn before it, an answer and what was said to that: hashing all of them again
+    for every turn would be a third of what reading a finished run costs.
+    """
+    shorter = range(len(messages), max(len(messages) - 3, 0), -1)
+    found = next(((length, state) for length in shorter if (state := _STATES.get(messages[:length]))), None)
+    known, state = (found[0], found[1].copy()) if found is not None else (0, hashlib.sha256(b"["))
+    for index in range(known, len(messages)):
+        state.update(b", " if index else b"")
+        state.update(json.dumps([messages[index].role, messages[index].content], ensure_ascii=True).encode())
+    _STATES[messages] = state
+    while len(_STATES) > _MOST_STATES:
+        _STATES.popitem(last=False)
+    return state
