@@ -43,13 +43,19 @@ def test_every_turn_has_its_call_and_what_it_was_told(run) -> None:
 
 
 @each_run
-def test_the_readme_shows_its_table(run, checkout, monkeypatch) -> None:
+def test_the_readme_shows_its_table(run, capsys, monkeypatch) -> None:
     """A rule that judges otherwise changes the page too: paste what this test found."""
-    (checkout.path / "generated" / "examples").symlink_to(EXAMPLES)
     monkeypatch.setenv("COLUMNS", "100")
-    words = ["-m", "h100", f"--model=replay:generated/examples/{run.name}", "--profiler", "replay"]
-    cases = sorted({path.parent.name.split("-")[-4] for path in run.glob("turns/*/turn*.json")})
-    result = checkout.runpytest_subprocess(*words, "-k", " or ".join(f"{case}-h100" for case in cases))
-    printed = result.outlines[result.outlines.index(f"replay.{run.name} on h100") :]
-    table = "\n".join(printed[: next(n for n, line in enumerate(printed) if line.startswith("Evidence: "))])
+    assert main(["report", str(run)]) == 0
+    table = capsys.readouterr().out.partition("\nEvidence: ")[0]
     assert f"```\n{table}\n```" in README, table
+
+
+@each_run
+def test_its_first_kernels_still_become_what_was_measured(run, checkout) -> None:
+    """Compiled again and found by the hash of their device code. All turns would take more than a minute."""
+    (checkout.path / "generated" / "examples").symlink_to(EXAMPLES)
+    cases = sorted({path.parent.name.split("-")[-4] for path in run.glob("turns/*/turn*.json")})
+    words = ["-m", "h100", f"--model=replay:generated/examples/{run.name}", "--profiler", "replay"]
+    result = checkout.runpytest_subprocess(*words, "-k", f"turn0 and ({' or '.join(f'{case}-h100' for case in cases)})")
+    result.stdout.fnmatch_lines([f"Total: {len(cases)} turns, {len(cases)} correct*"])
