@@ -83,9 +83,12 @@ $(VENV)/.peers: $(INSTALLED) constraints.txt
 	@touch $@
 
 # Some tests compare with torch on the CPU. Its CPU build is small, but not every package index has it, and the CUDA
-# build is too much to install unasked. Without torch those tests are skipped and say so.
+# build is too much to install unasked. Without torch those tests are skipped and say so. So are those of training,
+# whose packages would bring the CUDA build along.
 $(VENV)/.torch: $(INSTALLED)
 	@if $(BIN)/python -c 'import torch' 2>/dev/null; then :; \
 	elif $(PIP) install --quiet -c constraints.txt 'torch==$(TORCH)+cpu' 2>/dev/null; then echo "installed the CPU build of torch $(TORCH)"; \
 	else echo "no CPU build of torch $(TORCH) on this package index: tests that need torch are skipped ('make torch' installs any build)"; fi
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then \
+	  $(PIP) install --quiet -c constraints.txt --no-build-isolation -e '.[train]' || echo "no packages for training on this package index: its tests are skipped"; fi
 	@touch $@

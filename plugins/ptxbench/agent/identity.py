@@ -28,6 +28,8 @@ class ModelTerms(Record):
     """As ``Exchange.sent``: everything in a request beside messages and credentials."""
     knowledge: Level
     """How much of the knowledge packs its prompts hold."""
+    conditions: dict[str, JsonValue] = Field(default_factory=dict)
+    """What its prompts hold beside that: retrieved notes, expert guidance, the task of a teacher."""
 
 
 class RunIdentity(Record):
@@ -95,6 +97,12 @@ def _refuse_other_terms(run: str, model: str, before: ModelTerms, now: ModelTerm
             f"--run {run}: expected --knowledge {before.knowledge}, with which {model} was asked when this run began, "
             f"found {now.knowledge}; its turns cannot be mixed: resume with --knowledge {before.knowledge}, or choose "
             "another --run"
+        )
+    for field, values in differences(before.conditions, now.conditions):
+        raise InputError(
+            f"--run {run}: expected the prompts of {model} to be as when this run began, with {field} {values[0]}, "
+            f"found {field} {values[1]}; its turns cannot be mixed: ask with what they began with, or choose another "
+            "--run"
         )
     for field, values in differences(before.sent, now.sent):
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ptxbench.agent.goal import PROTOCOL_GOAL, Goal
 from ptxbench.models import Model
 from ptxbench.records import TurnKey
 
@@ -20,6 +21,7 @@ class TrajectoryPlan(NamedTuple):
     """Index into the case's variants."""
     trajectory: int
     turns: int
+    goal: Goal = PROTOCOL_GOAL
 
     def key(self, turn: int) -> TurnKey:
         """The key of one of its turns."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptxbench.errors import InputError
-from ptxbench.records import TurnRecord
+from ptxbench.records import TurnKey, TurnRecord
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case, Suite
@@ -57,15 +57,19 @@ class RunCases:
         return self._collections.table
 
     def find(self, suites: Sequence[str], record: TurnRecord) -> Case:
-        """The case of a record, of a run that names ``suites``.
+        """The case of a record, of a run that names ``suites``. Raises as ``of`` does."""
+        return self.of(suites, record.key)
+
+    def of(self, suites: Sequence[str], key: TurnKey) -> Case:
+        """The case of a turn, of a run that names ``suites``.
 
         Raises InputError for one that is in none of them, and where a collection is needed that was not named.
         """
         for name in suites:
             for case in self._table(name):
-                if (case.name, case.arch.name) == (record.key.case, record.key.arch):
+                if (case.name, case.arch.name) == (key.case, key.arch):
                     return case
         raise InputError(
-            f"turn {record.key}: expected the case {record.key.case} on {record.key.arch} in the suites "
+            f"turn {key}: expected the case {key.case} on {key.arch} in the suites "
             f"{', '.join(suites) or '(none)'} of this checkout, found none; judge it in the checkout it came from"
         )

@@ -29,7 +29,6 @@ from ptxbench.records import (
 )
 from ptxbench.records.texts import placeless
 from ptxbench.verdict import Rule, judge
-from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 RETRIES = 2
 """Infrastructure faults are tried again this often before they count (DESIGN)."""
@@ -94,7 +93,7 @@ class TrajectoryRunner:
                     rest = outcome
                 else:
                     history.append(outcome)
-                    rest = self._end_at_target(outcome.record) or _unheard(outcome.record)
+                    rest = self._end_at_target(plan, outcome.record) or _unheard(outcome.record)
                     if rest is not None:
                         self._kept(plan.key(turn + 1), rest)
                     resolve(key, outcome.record)
@@ -189,13 +188,12 @@ class TrajectoryRunner:
             self._store.save_end(TrajectoryEnd(key=key, reason=reason, message=end.message, exchange=end.exchange))
         return Skipped(end.message)
 
-    def _end_at_target(self, record: TurnRecord) -> Skipped | None:
-        verdict = record.verdict
-        if not verdict.correct or verdict.speedup is None or verdict.speedup < TARGET_SPEEDUP:
+    def _end_at_target(self, plan: TrajectoryPlan, record: TurnRecord) -> Skipped | None:
+        verdict, speedup = record.verdict, plan.goal.speedup
+        if not plan.goal.reached(verdict):
             return None
-        message = (
-            f"the trajectory reached its target in turn {record.key.turn}: {verdict.speedup:.3f}x of {TARGET_SPEEDUP}x"
-        )
+        amount = f": {verdict.speedup:.3f}x of {speedup}x" if speedup is not None else ""
+        message = f"the trajectory reached its target in turn {record.key.turn}{amount}"
         key = record.key.model_copy(update={"turn": record.key.turn + 1})
         # It follows from the record, so it can be told again.
         with suppress(InfrastructureError):

@@ -29,9 +29,9 @@ def list_lines(root: Path) -> Iterator[str]:
         yield f"{arch}: {opened.file.name} {opened.file.version}{interim}; schedules: {schedules}"
 
 
-def rendered(root: Path, arch: str, level: Level, variant: str | None) -> str:
+def rendered(root: Path, arch: str, level: Level, variant: str | None, *, guidance: bool = False) -> str:
     """A pack as a prompt holds it, or one of its schedules. Raises InputError for unknown names."""
-    pack = load_pack(root, arch, level)
+    pack = load_pack(root, arch, level, guidance=guidance)
     if variant is None:
         return pack.text
     expect_known("prompt variant", variant, tuple(pack.variants))
@@ -44,6 +44,8 @@ def token_lines(root: Path) -> Iterator[str]:
         opened = open_pack(root, arch)
         for part in ("params", "templates", "contracts"):
             yield f"{arch} {part}: {count_tokens(render_part(opened, part)):,}"
+        if opened.file.guidance:
+            yield f"{arch} guidance: {count_tokens(render_part(opened, 'guidance')):,}"
         for level in LEVELS:
             yield f"{arch} up to {level}: {count_tokens(load_pack(root, arch, level).text):,}"
         for name, text in load_pack(root, arch, "full").variants.items():

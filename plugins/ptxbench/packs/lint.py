@@ -64,10 +64,12 @@ class _Texts(NamedTuple):
 
     @property
     def prose(self) -> tuple[Path, ...]:
-        """Contracts, schedules, and the Markdown among the templates."""
+        """Contracts, guidance, schedules, and the Markdown among the templates."""
         templates = (path for path in self.opened.paths("templates") if path.suffix == ".md")
         schedules = (path for paths in self.opened.schedule_paths().values() for path in paths)
-        return tuple(dict.fromkeys((*templates, *self.opened.paths("contracts"), *schedules)))
+        return tuple(
+            dict.fromkeys((*templates, *self.opened.paths("contracts"), *self.opened.paths("guidance"), *schedules))
+        )
 
     def place(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()

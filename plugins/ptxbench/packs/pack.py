@@ -25,7 +25,12 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 PACK_FILE = "pack.yaml"
 
-_HEADINGS = {"params": "## Architecture parameters", "templates": "## Templates", "contracts": "## Contracts"}
+_HEADINGS = {
+    "params": "## Architecture parameters",
+    "templates": "## Templates",
+    "contracts": "## Contracts",
+    "guidance": "## Expert guidance",
+}
 _WITHOUT_TEMPLATES = (
     "(This prompt holds no templates. Names of functions below stand for wrappers of the PTX instruction that the name "
     "says; you write them yourself.)"
@@ -48,6 +53,8 @@ class PackFile(Record):
     contracts: Files
     schedules: dict[Text, Files]
     """Prompt variant -> the texts that it adds to the prompt."""
+    guidance: tuple[RelativePath, ...] = ()
+    """What an expert would tell beside the facts: a section of its own, which no level has and a run asks for."""
 
 
 class Pack(Record):
@@ -73,7 +80,10 @@ class PackFolder(NamedTuple):
     file: PackFile
 
     def paths(self, part: str) -> tuple[Path, ...]:
-        """The files of ``params``, ``templates`` or ``contracts``. Raises InputError for one that does not exist."""
+        """The files of a part: ``params``, ``templates``, ``contracts`` or ``guidance``.
+
+        Raises InputError for one that does not exist.
+        """
         return self._existing((part,), getattr(self.file, part))
 
     def schedule_paths(self) -> dict[str, tuple[Path, ...]]:
@@ -115,15 +125,20 @@ def open_pack(root: Path, arch: str) -> PackFolder:
     return PackFolder(folder, described, document, document.parse(PackFile))
 
 
-def load_pack(root: Path, arch: str, level: Level) -> Pack:
-    """Read the pack of an architecture of the checkout ``root``.
+def load_pack(root: Path, arch: str, level: Level, *, guidance: bool = False) -> Pack:
+    """Read the pack of an architecture of the checkout ``root``; with ``guidance`` its section of that comes last.
 
     Raises:
-        InputError: no such architecture or level, no pack, or one that breaks the schema or lacks a text.
+        InputError: no such architecture or level, no pack, one that breaks the schema or lacks a text, or no guidance
+            where that was asked for.
     """
     expect_known("knowledge level", level, LEVELS)
     opened = open_pack(root, arch)
     parts = ("params", "templates", "contracts")[: LEVELS.index(level) + 1]
+    if guidance:
+        if not opened.file.guidance:
+            raise opened.document.error(("guidance",), "texts of expert guidance, since they were asked for", "none")
+        parts = (*parts, "guidance")
     text = "\n\n".join((_title(opened), *(render_part(opened, part) for part in parts))) + "\n"
     note = () if opened.file.interim or level != "params" else (_WITHOUT_TEMPLATES,)
     return Pack(
@@ -141,7 +156,7 @@ def load_pack(root: Path, arch: str, level: Level) -> Pack:
 
 
 def render_part(opened: PackFolder, part: str) -> str:
-    """One section of the pack, ``params``, ``templates`` or ``contracts``, with its heading."""
+    """One section of the pack, ``params``, ``templates``, ``contracts`` or ``guidance``, with its heading."""
     sections: list[str] = []
     included: set[str] = set()
     for path in opened.paths(part):

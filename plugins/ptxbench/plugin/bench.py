@@ -19,9 +19,12 @@ from ptxbench.plugin.options import Options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pydantic import JsonValue
+
+    from ptxbench.adapt.retrieval import Corpus
     from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
     from ptxbench.agent.budget import Budget, Spent
-    from ptxbench.agent.conversation import Connection, ConversingModel
+    from ptxbench.agent.conversation import Connection, ConversingModel, Telling
     from ptxbench.agent.identity import Session
     from ptxbench.agent.meter import Meter
     from ptxbench.cases import Case, Suite
@@ -141,11 +144,49 @@ class Bench:
 
         turns = {plan.model.name: plan.turns for plan in self.plans}
         terms = {
-            name: ModelTerms(sent=dict(self._clients[name].settings()), knowledge=self.options.knowledge)
+            name: ModelTerms(
+                sent=dict(self._clients[name].settings()),
+                knowledge=self.options.knowledge,
+                conditions=self._conditions(),
+            )
             for name in self._conversing
             if name in self._clients
         }
         return Session({name: suite_identity(cases) for name, cases in self._content().items()}, turns, terms)
+
+    def _conditions(self) -> dict[str, JsonValue]:
+        """What prompts hold beside the knowledge level."""
+        found: dict[str, JsonValue] = {"expert_guidance": True} if self.options.guidance else {}
+        if self.options.retrieval is not None:
+            from ptxbench.adapt.retrieval_notes import conditions
+
+            found |= conditions(self.corpus, self.options.retrieval)
+        return found
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The repairs that notes are retrieved from. Raises InputError where they cannot be read."""
+        from ptxbench.adapt.corpus_file import read_corpus
+
+        return read_corpus(self.options.retrieval_from)
+
+    def note_tokens(self) -> int:
+        """What retrieved notes add to a prompt on average, about; 0 without."""
+        if self.options.retrieval is None:
+            return 0
+        from ptxbench.adapt.retrieval_notes import usual_tokens
+
+        return usual_tokens(self.corpus, self.options.retrieval)
+
+    def _telling(self) -> Telling:
+        from ptxbench.agent.conversation import Telling
+
+        if self.options.retrieval is None:
+            return Telling()
+        from ptxbench.adapt.retrieval_notes import RetrievedNotes, RunName
+
+        run = RunName(self.store.name, self.store.identity.created_at)
+        return Telling(notes=RetrievedNotes(self.corpus, self.options.retrieval, run))
 
     def _content(self) -> dict[str, list[Case]]:
         """What the session's turns are of, by the name under which a run keeps its identity."""
@@ -190,7 +231,7 @@ class Bench:
         arch = case.arch.name
         with self._lock:
             if arch not in self._packs:
-                self._packs[arch] = load_pack(self.root, arch, self.options.knowledge)
+                self._packs[arch] = load_pack(self.root, arch, self.options.knowledge, guidance=self.options.guidance)
             return self._packs[arch]
 
     def conversing(self, plans: Iterable[TrajectoryPlan]) -> tuple[ConversingModel, ...]:
@@ -307,7 +348,7 @@ class Bench:
         from ptxbench.agent.conversation import ConversingModel
 
         turns = self.options.turns_given(ConversingModel.turns)
-        model = ConversingModel(entry, turns, self.pack, lambda: self._connect(entry))
+        model = ConversingModel(entry, turns, self.pack, lambda: self._connect(entry), self._telling)
         self._conversing[model.name] = model
         return model
 

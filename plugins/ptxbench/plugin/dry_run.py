@@ -40,7 +40,7 @@ def describe(bench: Bench, plans: Sequence[TrajectoryPlan]) -> list[str]:
         lines.append(f"{name} on {arch}: {_extent(group)}{_done(store, group)}")
         if name in conversing:
             model = conversing[name]
-            sizes = _sizes(store, model)
+            sizes = _sizes(bench, store, model)
             estimate = _estimate(bench, model, group, sizes, store)
             total = estimate if total is None else total.plus(estimate)
             lines += [f"  {line}" for line in (*_calls(estimate), _basis(sizes, model), *_missing(bench, model))]
@@ -103,10 +103,14 @@ def _done(store: RunStore | None, plans: Sequence[TrajectoryPlan]) -> str:
     return f", {stored} of them done"
 
 
-def _sizes(store: RunStore | None, model: ConversingModel) -> Sizes:
+def _sizes(bench: Bench, store: RunStore | None, model: ConversingModel) -> Sizes:
     from ptxbench.agent.estimate import Sizes, measured
 
-    return (Sizes() if store is None else measured(store, model.name)).bounded(model.entry)
+    sizes = Sizes() if store is None else measured(store, model.name)
+    if not sizes.turns:
+        # As if each turn failed; what was measured has its notes in it.
+        sizes = sizes._replace(feedback=sizes.feedback + bench.note_tokens())
+    return sizes.bounded(model.entry)
 
 
 def _estimate(

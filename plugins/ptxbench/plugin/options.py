@@ -47,6 +47,11 @@ class Options:
     min_speedup: float | None
     concurrency: int
     knowledge: Literal["params", "templates", "full"] = "full"
+    guidance: bool = False
+    """Whether prompts hold the packs' expert guidance."""
+    retrieval: Literal["notes", "notes+kernel"] | None = None
+    retrieval_from: tuple[Path, ...] = ()
+    """Files or folders of repairs with notes, absolute."""
     models_file: Path | None = None
     budget_usd: float | None = None
     budget_tokens: int | None = None
@@ -167,6 +172,27 @@ def _add_conversing(group: pytest.OptionGroup) -> None:
         choices=("params", "templates", "full"),
         default="full",
         help="how much of the knowledge pack a prompt holds (default: full)",
+    )
+    group.addoption(
+        "--expert-guidance",
+        dest="ptx_guidance",
+        action="store_true",
+        help="add the knowledge pack's expert guidance to prompts",
+    )
+    group.addoption(
+        "--retrieval",
+        dest="ptx_retrieval",
+        choices=("notes", "notes+kernel"),
+        help="add to the feedback on a failed kernel what was noted about failures like it, alone or with the repaired "
+        "kernels (docs/adaptation.md)",
+    )
+    group.addoption(
+        "--retrieval-from",
+        dest="ptx_retrieval_from",
+        action="append",
+        type=Path,
+        metavar="PATH",
+        help="where --retrieval finds repairs with notes: a rationales.jsonl or a folder that holds one; repeatable",
     )
     group.addoption(
         "--models-file",
@@ -294,6 +320,9 @@ def read_options(config: pytest.Config) -> Options:
         min_speedup=option.ptx_min_speedup,
         concurrency=option.ptx_concurrency,
         knowledge=option.ptx_knowledge,
+        guidance=option.ptx_guidance,
+        retrieval=option.ptx_retrieval,
+        retrieval_from=_retrieval_from(config),
         models_file=option.ptx_models_file or _models_file_of_environment(),
         budget_usd=option.ptx_budget_usd,
         budget_tokens=option.ptx_budget_tokens,
@@ -315,6 +344,19 @@ def _trace_sets(config: pytest.Config) -> tuple[Path, ...]:
             "a collection takes the place of a suite: leave one out"
         )
     # Workers of xdist have no other working folder, but a test may change it.
+    paths = [config.invocation_params.dir / path.expanduser() for path in given]
+    return tuple(dict.fromkeys(paths))
+
+
+def _retrieval_from(config: pytest.Config) -> tuple[Path, ...]:
+    """Where notes are retrieved from. Raises pytest.UsageError where only one of the two options was given."""
+    given: list[Path] = config.option.ptx_retrieval_from or []
+    if bool(given) != (config.option.ptx_retrieval is not None):
+        found = "--retrieval-from" if given else f"--retrieval {config.option.ptx_retrieval}"
+        raise pytest.UsageError(
+            f"expected --retrieval notes|notes+kernel and --retrieval-from PATH together, found {found} alone; "
+            "add the other one, or leave it out"
+        )
     paths = [config.invocation_params.dir / path.expanduser() for path in given]
     return tuple(dict.fromkeys(paths))
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from ptxbench.errors import InputError
+from ptxbench.report.dataset import Manifest, load_manifests
 from ptxbench.report.json_report import write_report
 from ptxbench.report.paper_layout import render_paper
 from ptxbench.report.schema import schema_text
@@ -22,8 +23,11 @@ def run(options: argparse.Namespace) -> list[str]:
         return [schema_text().rstrip("\n")]
     if not options.runs:
         raise InputError("expected runs or JSON reports, found none named; add RUN, for example a folder of generated/")
+    if options.datasets and options.html is None and options.figures is None:
+        raise InputError("--dataset: expected a page or figures that show it, found neither; add --html or --figures")
+    manifests = load_manifests(options.datasets, len(options.runs)) if options.datasets else ()
     sources = load(options.runs)
-    return [*_tables(sources, options.layout), *_files(sources, options)]
+    return [*_tables(sources, options.layout), *_files(sources, manifests, options)]
 
 
 def _tables(sources: Sequence[Source], layout: str) -> list[str]:
@@ -36,7 +40,7 @@ def _tables(sources: Sequence[Source], layout: str) -> list[str]:
     return lines
 
 
-def _files(sources: Sequence[Source], options: argparse.Namespace) -> list[str]:
+def _files(sources: Sequence[Source], manifests: Sequence[Manifest], options: argparse.Namespace) -> list[str]:
     told = []
     if options.json is not None:
         if len(sources) != 1:
@@ -46,10 +50,11 @@ def _files(sources: Sequence[Source], options: argparse.Namespace) -> list[str]:
     if options.html is not None:
         from ptxbench.report.page import write_page
 
-        write_page(options.html, sources)
+        write_page(options.html, sources, manifests)
         told.append(f"Page: {options.html}")
     if options.figures is not None:
         from ptxbench.report.page import write_figures
 
-        told.append(f"Figures: {len(write_figures(options.figures, sources))} files in {options.figures}")
+        written = write_figures(options.figures, sources, manifests)
+        told.append(f"Figures: {len(written)} files in {options.figures}")
     return told

@@ -11,7 +11,7 @@ import yaml
 
 from ptxbench.agent.prompt import TEMPLATE_VERSION, first_messages
 from ptxbench.cases import load_suite
-from ptxbench.packs import LEVELS, load_pack
+from ptxbench.packs import LEVELS, load_pack, open_pack
 from ptxbench.records import prompt_sha256
 from tests.unit.factories import ROOT
 
@@ -33,6 +33,11 @@ def current() -> dict[str, Any]:
         f"{arch} {level}": hashlib.sha256(load_pack(ROOT, arch, level).text.encode()).hexdigest()
         for arch in suite.archs
         for level in LEVELS
+    }
+    knowledge |= {
+        f"{arch} guidance": hashlib.sha256(load_pack(ROOT, arch, "params", guidance=True).text.encode()).hexdigest()
+        for arch in suite.archs
+        if open_pack(ROOT, arch).file.guidance
     }
     versions = {arch: pack.version for arch, pack in packs.items()}
     return {"template": TEMPLATE_VERSION, "packs": versions, "knowledge": knowledge, "prompts": prompts}

@@ -37,6 +37,10 @@ def folder(tmp_path: Path) -> Path:
         (terms(reasoning={"effort": "low"}), ['reasoning.effort "high"', 'reasoning.effort "low"']),
         (terms(reasoning=None), ['reasoning {"effort": "high"}', "found reasoning (not sent)"]),
         (terms("params"), ["expected --knowledge full", "found params", "resume with --knowledge full"]),
+        (
+            terms().model_copy(update={"conditions": {"retrieval": {"mode": "notes"}}}),
+            ["the prompts of mine", 'retrieval (not sent), found retrieval {"mode": "notes"}', "another --run"],
+        ),
     ],
 )
 def test_a_model_that_would_be_asked_otherwise_is_refused(folder: Path, changed: ModelTerms, words: list[str]) -> None:

@@ -54,6 +54,22 @@ def test_a_level_adds_exactly_its_section(arch: str):
     assert full == f"{templates}\n{render_part(opened, 'contracts')}\n"
 
 
+def test_expert_guidance_is_a_section_of_its_own_that_is_asked_for():
+    opened = open_pack(ROOT, "h100")
+    for level in LEVELS:
+        plain, guided = load_pack(ROOT, "h100", level), load_pack(ROOT, "h100", level, guidance=True)
+        assert "Expert guidance" not in plain.text
+        assert guided.text == f"{plain.text}\n{render_part(opened, 'guidance')}\n"
+        assert guided.sha256 != plain.sha256
+        assert guided.variants == plain.variants
+
+
+def test_a_pack_without_guidance_says_so_where_it_is_asked_for():
+    assert not open_pack(ROOT, "b200").file.guidance
+    with pytest.raises(InputError, match=r"b200/pack\.yaml.*guidance.*expected texts of expert guidance.*found none"):
+        load_pack(ROOT, "b200", "full", guidance=True)
+
+
 def test_without_templates_schedules_say_whose_the_functions_are():
     params, full = (load_pack(ROOT, "h100", level).variants for level in ("params", "full"))
     assert params.keys() == full.keys()

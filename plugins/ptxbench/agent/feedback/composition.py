@@ -18,6 +18,7 @@ from ptxbench.agent.feedback import (
     unjudged,
     wrong_shape,
 )
+from ptxbench.agent.feedback.goal_text import goal_text
 from ptxbench.agent.feedback.parts import (
     ADVICE_CHARS,
     FACTS_CHARS,
@@ -30,10 +31,9 @@ from ptxbench.agent.feedback.parts import (
     bullets,
 )
 from ptxbench.agent.feedback.places import locator
-from ptxbench.agent.feedback.targets import target_families
 from ptxbench.agent.feedback.wording import milliseconds, percent
+from ptxbench.agent.goal import PROTOCOL_GOAL, Goal
 from ptxbench.records import Outcome, Target
-from ptxbench.verdict.metrics import TARGET_SPEEDUP
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -62,13 +62,14 @@ def feedback(
     turns_left: int,
     toolchain: Toolchain | None,
     history: Sequence[PastTurn] = (),
+    goal: Goal = PROTOCOL_GOAL,
 ) -> str:
     """What the model is told of a turn, at most ``MAX_CHARS`` characters.
 
     A pure text of the records and the source. ``toolchain`` only serves to name the source line of a place in the
     device code; without it the place is given as an offset. No element of an output or of the reference, no seed, no
     path, no device address and no position of a checked iteration is ever part of it. ``history`` are the turns before
-    it; the best correct one of all is named.
+    it; the best correct one of all is named. ``goal`` is what the trajectory is for.
     """
     turn = Turn(case, past.record, past.source or "", locator(case, past, toolchain))
     parts = _DESCRIBE[past.record.verdict.outcome](turn)
@@ -76,28 +77,19 @@ def feedback(
     for title, items, limit in (
         ("Facts", parts.facts, FACTS_CHARS),
         ("What to look at", parts.advice, ADVICE_CHARS),
-        ("Next", _next(turn, turns_left, history), NEXT_CHARS),
+        ("Next", _next(turn, turns_left, history, goal), NEXT_CHARS),
     ):
         if items:
             sections.append(f"{title}:\n{bullets(items, limit)}")
     return bounded("\n\n".join(sections), MAX_CHARS) + "\n"
 
 
-def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn]) -> tuple[str, ...]:
-    case = turn.case
-    baseline = _baseline_ms(turn)
-    within = (
-        f", {milliseconds(baseline)} here: so at most {milliseconds(baseline / TARGET_SPEEDUP)}" if baseline else ""
-    )
-    goal = (
-        f"Goal: correct, at least {TARGET_SPEEDUP}x as fast as {case.baseline.library} ({case.baseline.call}{within}), "
-        f"executing {target_families(case)}."
-    )
+def _next(turn: Turn, turns_left: int, history: Sequence[PastTurn], goal: Goal) -> tuple[str, ...]:
     if turns_left <= 0:
         return ("No turn is left.",)
     left = "1 turn is left" if turns_left == 1 else f"{turns_left} turns are left"
     answer = f"{left}. Answer with one complete kernel source, not with a patch."
-    return (answer, *_best(turn, history), *_noise(turn, history), goal)
+    return (answer, *_best(turn, history), *_noise(turn, history), goal_text(goal, turn.case, _baseline_ms(turn)))
 
 
 def _best(turn: Turn, history: Sequence[PastTurn]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ptxbench.errors import InputError
+from ptxbench.report.dataset import Manifest
+from ptxbench.report.page.adaptation import make_adaptation
 from ptxbench.report.page.board import make_board
 from ptxbench.report.page.figures import Card, all_cards
 from ptxbench.report.page.library import HOW, plotly_script
@@ -38,7 +40,7 @@ def find_browser() -> str:
     )
 
 
-def write_figures(folder: Path, sources: Sequence[Source]) -> list[Path]:
+def write_figures(folder: Path, sources: Sequence[Source], manifests: Sequence[Manifest] = ()) -> list[Path]:
     """Write every figure of the page as PNG and SVG; returns the files. Raises InputError for what is missing."""
     plotly_script()
     browser = find_browser()
@@ -54,7 +56,9 @@ def write_figures(folder: Path, sources: Sequence[Source]) -> list[Path]:
         raise InputError(
             f"--figures {folder}: expected a folder that can be written, found: {error.strerror}; choose another"
         ) from error
-    tasks = list(_tasks(folder, all_cards(make_board(sources))))
+    board = make_board(sources)
+    adaptation = make_adaptation(board, sources, manifests) if manifests else None
+    tasks = list(_tasks(folder, all_cards(board, adaptation)))
     try:
         # No MathJax: it would come from the network.
         kaleido.write_fig_from_object_sync(tasks, kopts={"path": browser, "mathjax": False})

@@ -17,12 +17,15 @@ from typing import NamedTuple
 
 from ptxbench.errors import InputError
 from ptxbench.files import write_whole
+from ptxbench.report.dataset import Manifest
+from ptxbench.report.page.adaptation import Adaptation, make_adaptation
 from ptxbench.report.page.board import make_board
 from ptxbench.report.page.figures import Card, all_cards
 from ptxbench.report.page.library import plotly_script
 from ptxbench.report.page.packing import packed, zipped
 from ptxbench.report.page.palette import DARK
 from ptxbench.report.page.table import remarks, summary_table, text
+from ptxbench.report.page.transfer import transfer_table
 from ptxbench.report.page.viewer import make_viewer
 from ptxbench.report.sources import Source
 
@@ -40,6 +43,11 @@ class _Section(NamedTuple):
 
 
 SECTIONS = (
+    _Section(
+        "adaptation",
+        "Adaptation",
+        "What training on repairs of its own failures changed. The first run is the base model's.",
+    ),
     _Section(
         "fast-p",
         "Fast_p",
@@ -59,9 +67,10 @@ SECTIONS = (
 )
 
 
-def write_page(path: Path, sources: Sequence[Source]) -> None:
-    """Write the page of these sources. Raises InputError where plotly is missing or the file cannot be written."""
-    data = page(sources).encode()
+def write_page(path: Path, sources: Sequence[Source], manifests: Sequence[Manifest] = ()) -> None:
+    """Write the page of these sources; with ``manifests`` the first is a base model, and the others were trained on
+    these datasets. Raises InputError where plotly is missing or the file cannot be written."""
+    data = page(sources, manifests).encode()
     try:
         write_whole(path, data)
     except OSError as error:
@@ -71,11 +80,12 @@ def write_page(path: Path, sources: Sequence[Source]) -> None:
         ) from error
 
 
-def page(sources: Sequence[Source]) -> str:
+def page(sources: Sequence[Source], manifests: Sequence[Manifest] = ()) -> str:
     """The page as a text. Raises InputError where plotly is missing."""
     library = plotly_script()
     board = make_board(sources)
-    cards = all_cards(board)
+    adaptation = make_adaptation(board, sources, manifests) if manifests else None
+    cards = all_cards(board, adaptation)
     viewer = make_viewer(sources)
     script = "(() => {\n'use strict';\n" + "\n".join(_asset(name) for name in SCRIPTS) + "})();"
     figures = {
@@ -95,7 +105,7 @@ def page(sources: Sequence[Source]) -> str:
         nav="".join(f'<li><a href="#{key}">{text(title)}</a></li>' for key, title in places),
         table=summary_table(board),
         remarks=remarks(sources),
-        sections="\n".join(_section(section, cards) for section in shown),
+        sections="\n".join(_section(section, cards, adaptation) for section in shown),
         data="\n".join(
             [
                 _data("index", packed(viewer.overview)),
@@ -149,12 +159,26 @@ def _subtitle(sources: Sequence[Source]) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _section(section: _Section, cards: Iterable[Card]) -> str:
+def _section(section: _Section, cards: Iterable[Card], adaptation: Adaptation | None) -> str:
     inner = "\n".join(_card(card) for card in cards if card.section == section.key)
+    if section.key == "adaptation" and adaptation is not None:
+        inner = f"{_transfer(adaptation)}\n{inner}"
     caption = f'<p class="caption">{text(section.caption)}</p>' if section.caption else ""
     return (
         f'<section id="{section.key}" aria-labelledby="{section.key}-title"><h2 id="{section.key}-title">'
         f'{text(section.title)}</h2>{caption}<div class="cards">{inner}</div></section>'
+    )
+
+
+def _transfer(adaptation: Adaptation) -> str:
+    caption = (
+        "Base and adapted model at the most turns that both were given, by what the training knew of a workload. "
+        "Changes are percentage points; point at a share for what it is made of."
+    )
+    return (
+        f'<article class="card wide"><div class="card-head"><h3>Transfer</h3></div><p class="caption">{caption}</p>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Transfer table">'
+        f"{transfer_table(adaptation)}</div></article>"
     )
 
 

@@ -70,10 +70,10 @@ function swatch(trace) {
   return svg;
 }
 
-// The legend. Pressing an entry hides its lines or bars; a flow has nothing to hide.
+// The legend. Pressing an entry hides its lines or bars; a flow and a ring have nothing to hide.
 function key(plot, data, library) {
-  const place = byId(`${plot.dataset.card}-key`), flows = data.some((trace) => trace.type === 'sankey');
-  const entries = data.filter((trace) => trace.name && trace.showlegend !== false && trace.type !== 'box');
+  const place = byId(`${plot.dataset.card}-key`), flows = data.some((trace) => ['sankey', 'pie'].includes(trace.type));
+  const entries = data.filter((trace) => trace.name && trace.showlegend !== false && !['box', 'heatmap'].includes(trace.type));
   place.replaceChildren(...entries.map((trace) => {
     const name = el('span', {});
     name.textContent = unescaped(trace.name);

@@ -1,0 +1,27 @@
+"""The feedback e of a training record: what the model was told of one kernel, without what it was told of others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ptxbench.agent.feedback import feedback
+from ptxbench.models import PastTurn
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+
+NEXT = "\n\nNext:\n"
+"""Where the part begins that speaks of other turns too (``ptxbench.agent.feedback.composition``)."""
+
+
+def feedback_alone(case: Case, past: PastTurn, said: str | None, turns_left: int) -> str:
+    """The feedback on ``past`` as if its kernel were the conversation's only one.
+
+    ``said`` is what the model was really told, where it had another turn: facts and advice are taken from there, with
+    the source lines that a toolchain found then. What comes next is written anew, since there the best earlier kernel
+    is named, which a record of one kernel does not hold. ``turns_left`` counts at least one: an answer follows.
+    """
+    written = feedback(case, past, turns_left=max(1, turns_left), toolchain=None)
+    if said is None or NEXT not in said or NEXT not in written:
+        return written
+    return said[: said.rindex(NEXT)] + written[written.rindex(NEXT) :]

@@ -1,0 +1,108 @@
+"""Memory and speed of a training step at 65,536 tokens (docs/adaptation.md): two full records, as a batch has.
+
+Weights are random, of the shapes of public models: nothing that is measured depends on their values. Three steps are
+trained by what ``ptxbench train`` runs; the first warms up.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ptxbench.adapt.train import trainer
+from ptxbench.adapt.train.settings import TrainSettings
+from ptxbench.adapt.train.tokens import UNSUPERVISED, Encoded, EncodedSet
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+TOKENS, SUPERVISED = 65_536, 16_384
+SHAPES: dict[str, dict[str, int]] = {
+    # The published configurations of Qwen3-8B and Qwen3-32B.
+    "8B": {
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 151_936,
+    },
+    "32B": {
+        "hidden_size": 5120,
+        "intermediate_size": 25_600,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 151_936,
+    },
+}
+
+
+def _model(shape: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    config = Qwen3Config(
+        **SHAPES[shape], head_dim=128, max_position_embeddings=2 * TOKENS, tie_word_embeddings=False, use_cache=False
+    )
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
+
+
+def _tokenizer() -> Any:
+    """Only its padding is asked for."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"<pad>": 0, "<end>": 1}, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<end>")
+
+
+def _records() -> EncodedSet:
+    chance = random.Random(0)
+    kept = []
+    for number in range(2):
+        tokens = [chance.randrange(2, 151_000) for _ in range(TOKENS)]
+        masked = [UNSUPERVISED] * (TOKENS - SUPERVISED)
+        kept.append(Encoded(f"record {number}", tokens, masked + tokens[-SUPERVISED:]))
+    return EncodedSet(tuple(kept), ())
+
+
+@pytest.mark.parametrize(
+    ("shape", "offload"), [("8B", False), ("32B", False), ("32B", True)], ids=["8B", "32B", "32B-offload"]
+)
+def test_step_of_two_full_records(benchmark: BenchmarkFixture, shape: str, offload: bool, tmp_path: Any) -> None:
+    """Seconds of three steps; memory and tokens per second are in ``extra_info`` and printed."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("trl")
+    from transformers import TrainerCallback
+
+    moments: list[float] = []
+
+    class Clock(TrainerCallback):  # type: ignore[misc]  # carries no types
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            import time
+
+            torch.cuda.synchronize()
+            moments.append(time.perf_counter())
+
+    settings = TrainSettings(epochs=3, offload=offload)
+    job = trainer.Job(shape, settings, _records(), _tokenizer(), tmp_path / "out", _model(shape))
+    result = benchmark.pedantic(
+        trainer.train, args=(job,), kwargs={"resume": False, "callbacks": [Clock()]}, rounds=1, iterations=1
+    )
+    assert result is not None
+    step_s = (moments[-1] - moments[0]) / (len(moments) - 1)
+    benchmark.extra_info |= {
+        "device": result.device,
+        "peak_gib": round(result.peak_memory_bytes / 2**30, 1),
+        "step_s": round(step_s, 2),
+        "tokens_per_s": round(2 * TOKENS / step_s),
+        "losses": [loss for _, loss in result.losses],
+    }
+    print(f"\n{shape} offload={offload}: {benchmark.extra_info}")  # noqa: T201 - the figures, also where no file is kept
+    # A random model knows nothing: more than that is a broken loss, and less cannot be.
+    assert all(8 < loss < 16 for _, loss in result.losses)

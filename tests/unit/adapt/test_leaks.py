@@ -1,0 +1,120 @@
+import re
+
+import pytest
+
+from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in, without_comments
+from tests.unit.factories import ROOT
+
+FAILED = """\
+__global__ void gemm(const float* a, float* c) {
+  mbar_wait(full + 8 * slot, phase);
+  wgmma_commit();
+  c[threadIdx.x] = a[0];
+}
+"""
+KERNEL = FAILED.replace(
+    "  wgmma_commit();\n",
+    "  wgmma_commit();\n"
+    "  wgmma_wait_for_the_group<0>();  // a comment that may be said: the accumulators are read next\n"
+    "  if (threadIdx.x % 32 == 0) mbar_arrive(empty + 8 * slot + offset, previous ^ 1, ring);\n",
+)
+HONEST = (
+    "The feedback says that every element follows the reference closely, so I look for a step that is missing. In gemm "
+    "the line mbar_wait(full + 8 * slot, phase); is right. What I do not see is a wait between the commit and the read "
+    "of the accumulators, so I add a wait for all groups there, and let one lane of each warp release the stage. In my "
+    "corrected kernel nothing else changes; the working version of the loop stays. a/b is 2/3, at 10:30, and TMA/wgmma "
+    "and I/O are fine. The teacher's name is not needed."
+).replace(" The teacher's name is not needed.", "")
+
+
+def leaks(text: str) -> list[str]:
+    found = leaks_in(text, kernel=KERNEL, known=("task", FAILED, "feedback"))
+    return [leak.kind for leak in found]
+
+
+def test_an_honest_rationale_has_none():
+    assert leaks(HONEST) == []
+
+
+def test_real_words_around_real_kernels_have_none():
+    """A model's own explanation of its repair, from the example run: whoever wrote it had not been given a solution."""
+    folder = ROOT / "generated/examples/claude-exchange/turns/claude-exchange-mha_with_lse_d128_causal-h100-v0-t0"
+    failed, kernel = ((folder / f"turn{turn}.cu").read_text() for turn in (2, 3))
+    text = (
+        "The wrong rows (64-191 of each 256) are those of block 1 of the cluster, the wrong columns (64-127) the "
+        "second box of V, and LSE is right. So I think the leading offset of the V descriptor is wrong in block 1 "
+        "only: in a cluster, shared addresses of block 1 carry the rank in bit 24, and my shortened descriptors did "
+        "not mask the address to 18 bits; `addr >> 4` then put that bit into the leading-offset field. I put it back."
+    )
+    assert leaks_in(text, kernel=kernel, known=(failed,)) == ()
+    # A line of the repair that the failed kernel does not have is one.
+    others = {line.strip() for line in failed.splitlines()}
+    new = next(line for line in without_comments(kernel).split("\n") if line.strip() not in others and len(line) > 60)
+    assert [leak.kind for leak in leaks_in(f"{text} {new}", kernel=kernel, known=(failed,))] == ["code"]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "wgmma_wait_for_the_group<0>();",
+        "so I write wgmma_wait_for_the_group<0>() there",
+        "wgmma_wait_for_the_group < 0 > ( )",
+        "if (threadIdx.x % 32\n == 0) mbar_arrive(empty + 8 * slot",
+    ],
+)
+def test_code_of_the_final_kernel_is_caught(planted: str):
+    assert leaks(f"{HONEST} {planted}") == ["code"]
+
+
+def test_code_that_was_laid_out_anew_is_caught():
+    code = KERNEL.split("if (")[1].split(", previous")[0]
+    tokens = re.findall(r"[\w.]+|\S", code)
+    assert len(tokens) > RUN_TOKENS
+    assert leaks(f"{HONEST} {'  '.join(tokens[:RUN_TOKENS])}") == ["code"]
+    assert leaks(f"{HONEST} {' '.join(tokens[: RUN_TOKENS // 2])}") == []
+
+
+def test_what_the_student_sees_may_be_quoted():
+    assert leaks(f"{HONEST} {FAILED}") == []
+    assert leaks_in("wgmma_wait_for_the_group<0>();", kernel=KERNEL, known=("wgmma_wait_for_the_group<0>();",)) == ()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "The corrected kernel uses a wait there.",
+        "the fixed version adds a fence",
+        "As shown in the final kernel, a wait follows.",
+        "Compared with the reference solution I see a missing wait.",
+        "The provided solution waits.",
+        "I was given the repaired code.",
+        "The diff shows a new wait.",
+        "k+ waits for all groups.",
+        "In hindsight the wait is missing.",
+        "the teacher wants a wait",
+        "As an AI, I cannot run it.",
+        "This rationale explains the wait.",
+        "I must not quote the code.",
+    ],
+)
+def test_signs_of_a_given_solution_are_caught(planted: str):
+    assert leaks(f"{HONEST} {planted}") == ["marker"]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "/home/someone/kernel.cu",
+        "see /tmp/run/kernel.cu",
+        "(~/work/kernel.cu)",
+        r"C:\kernels\a.cu",
+        "https://example.org/a",
+        "file:///etc/x",
+    ],
+)
+def test_places_are_caught(planted: str):
+    assert leaks(f"{HONEST} {planted}") == ["path"]
+
+
+def test_credentials_are_caught():
+    assert leaks(f"{HONEST} sk-test-0123456789abcdef0123456789abcdef") == ["credential"]
