@@ -11,6 +11,7 @@ from pathlib import Path
 from ptxbench import __version__
 from ptxbench.adapt.command import add_options as add_fixit_options
 from ptxbench.adapt.train.options import add_options as add_train_options
+from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
 
 USAGE_ERROR = 2
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     judge.add_argument(
         "records", nargs="+", metavar="RUN|RECORD", help="a run (name or path), or the JSON file of one of its turns"
     )
-    _add_trace_set(judge)
+    add_trace_sets(judge)
     evidence = commands.add_parser("evidence", help="keep a run's measured evidence beside the committed kernels")
     evidence.add_argument("run", metavar="RUN", help="a run (name or path) that measured on a GPU")
     evidence.add_argument(
@@ -64,18 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
-
-
-def _add_trace_set(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--trace-set",
-        dest="trace_sets",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="the collection that a run is of, if it is of one; repeatable",
-    )
 
 
 def _add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -133,7 +122,7 @@ def _add_collections(commands: argparse._SubParsersAction[argparse.ArgumentParse
     export.add_argument(
         "--into", type=Path, required=True, metavar="PATH", help="a new or empty folder; for pytest-benchmark a file"
     )
-    _add_trace_set(export)
+    add_trace_sets(export)
     imported = commands.add_parser("import", help="get a run back from the collection that it was exported to")
     imported.add_argument("source", type=Path, metavar="DIR", help="a folder that `ptxbench export` wrote")
     imported.add_argument("--run", metavar="NAME|PATH", help="the run to write (default: its own name)")

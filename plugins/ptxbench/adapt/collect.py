@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ptxbench.adapt.balance import Place, keep
 from ptxbench.adapt.feedback_alone import feedback_alone
 from ptxbench.adapt.funnel import Funnel
-from ptxbench.adapt.model import Correct, Failure, Provenance
+from ptxbench.adapt.model import Correct, Failure, Provenance, ToldTurn
 from ptxbench.adapt.recipe import Recipe
 from ptxbench.adapt.run_turns import FoundTurns, RunInput, SeenTurn, find_turns
 from ptxbench.agent.run_cases import RunCases
@@ -177,29 +177,20 @@ def _record(turn: SeenTurn, recipe: Recipe, cases: RunCases, read: _Read) -> Fai
     opening = _exchange(read(_path(turn, turn.opening_turn)).record)
     assert stored.candidate is not None
     source = stored.candidate.source
-    if recipe.kind == "kernelgen":
-        return Correct(
-            origin=_origin(turn),
-            definition=turn.definition,
-            variant_name=turn.variant_name,
-            prompt=opening.added,
-            prompt_identity=opening.prompt,
-            source=source,
-            verdict=stored.record.verdict,
-        )
-    case = cases.find(tuple(turn.store.identity.suites), stored.record)
-    given = turn.store.turns_given(turn.key.model) or recipe.turns
-    past = PastTurn(stored.record, source)
-    return Failure(
+    told = ToldTurn(
         origin=_origin(turn),
         definition=turn.definition,
         variant_name=turn.variant_name,
-        outcome=turn.outcome,
         prompt=opening.added,
         prompt_identity=opening.prompt,
         source=source,
-        feedback=feedback_alone(case, past, _told(turn, read), given - turn.key.turn - 1),
     )
+    if recipe.kind == "kernelgen":
+        return Correct(**dict(told), verdict=stored.record.verdict)
+    case = cases.find(tuple(turn.store.identity.suites), stored.record)
+    given = turn.store.turns_given(turn.key.model) or recipe.turns
+    feedback = feedback_alone(case, PastTurn(stored.record, source), _told(turn, read), given - turn.key.turn - 1)
+    return Failure(**dict(told), outcome=turn.outcome, feedback=feedback)
 
 
 def _told(turn: SeenTurn, read: _Read) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError
 
 
@@ -77,15 +78,7 @@ def _add_sources(command: argparse.ArgumentParser) -> None:
     command.add_argument("runs", nargs="+", metavar="RUN", help="a run of the model under adaptation (name or path)")
     command.add_argument("--recipe", required=True, metavar="NAME", help="see `ptxbench fixit recipes`; or a YAML file")
     command.add_argument("--model", metavar="NAME", help="whose turns, where the runs hold several models")
-    command.add_argument(
-        "--trace-set",
-        dest="trace_sets",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="the collection that a run is of, if it is of one; repeatable",
-    )
+    add_trace_sets(command)
 
 
 def run(options: argparse.Namespace, root: Path) -> int:

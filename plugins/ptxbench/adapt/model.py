@@ -37,57 +37,43 @@ class Provenance(Record):
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-class Failure(Record):
-    """A turn of the model under adaptation that went wrong: prompt x, kernel k-, feedback e."""
+class ToldTurn(Record):
+    """A turn of a model with the prompt x that its conversation began with."""
 
     schema_version: Literal[1] = 1
     origin: Provenance
     definition: str
     variant_name: str
-    outcome: Outcome
     prompt: tuple[Message, ...]
     """x: the system and user message that the conversation began with, as they were sent."""
     prompt_identity: PromptIdentity
     """Which texts x was assembled from."""
     source: str
-    """k-."""
+    """The kernel: k- of a failure, k+ of a correct turn."""
+
+    @property
+    def id(self) -> str:
+        """Stable: of the run's beginning, the turn and the kernel."""
+        return self.origin.id(self.source_sha256)
+
+    @property
+    def source_sha256(self) -> str:
+        """Identity of the kernel."""
+        return Candidate(source=self.source).sha256
+
+
+class Failure(ToldTurn):
+    """A turn of the model under adaptation that went wrong: prompt x, wrong kernel k-, feedback e."""
+
+    outcome: Outcome
     feedback: str
     """e: what the model was told of k-, but for what it was told of other turns (``ptxbench.adapt.feedback_alone``)."""
 
-    @property
-    def id(self) -> str:
-        """Stable: of the run's beginning, the turn and the kernel."""
-        return self.origin.id(self.source_sha256)
 
-    @property
-    def source_sha256(self) -> str:
-        """Identity of k-."""
-        return Candidate(source=self.source).sha256
-
-
-class Correct(Record):
+class Correct(ToldTurn):
     """A correct turn of some model, for KernelGen: prompt x, kernel k+."""
 
-    schema_version: Literal[1] = 1
-    origin: Provenance
-    definition: str
-    variant_name: str
-    prompt: tuple[Message, ...]
-    """x, as in ``Failure``."""
-    prompt_identity: PromptIdentity
-    source: str
-    """k+."""
     verdict: Verdict
-
-    @property
-    def id(self) -> str:
-        """Stable: of the run's beginning, the turn and the kernel."""
-        return self.origin.id(self.source_sha256)
-
-    @property
-    def source_sha256(self) -> str:
-        """Identity of k+."""
-        return Candidate(source=self.source).sha256
 
 
 class Repair(Record):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ptxbench.adapt.defaults import ATTEMPTS, LEAST_TOKENS, MOST_TOKENS, RECORD_TOKENS
 from ptxbench.adapt.repair_command import Result
-from ptxbench.adapt.teacher_options import add_teacher_options, count, limits_of
+from ptxbench.adapt.teacher_options import add_teacher_options, limits_of
+from ptxbench.arguments import count
 from ptxbench.errors import InputError
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.adapt.defaults import REPAIR_TURNS
-from ptxbench.adapt.teacher_options import add_teacher_options, count, limits_of, positive
+from ptxbench.adapt.teacher_options import add_teacher_options, limits_of
+from ptxbench.arguments import add_trace_sets, count, positive
 
 
 class Result(NamedTuple):
@@ -40,15 +41,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--profiler", choices=("auto", "local", "replay"), default="auto", help="as of pytest (default: auto)"
     )
-    command.add_argument(
-        "--trace-set",
-        dest="trace_sets",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="the collection that the failures are of, if they are of one; repeatable",
-    )
+    add_trace_sets(command)
     add_teacher_options(command)
 
 

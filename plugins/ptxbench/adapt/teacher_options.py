@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ptxbench.arguments import count, positive
+
 if TYPE_CHECKING:
     from ptxbench.agent.budget import Limits
 
@@ -32,21 +34,3 @@ def limits_of(options: argparse.Namespace) -> Limits:
     from ptxbench.agent.budget import Limits
 
     return Limits(options.budget_usd, options.budget_tokens)
-
-
-def count(text: str) -> int:
-    """A whole number above 0. Raises argparse.ArgumentTypeError."""
-    if not text.isascii() or not text.isdigit() or len(text) > 12 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text[:40]!r}")
-    return int(text)
-
-
-def positive(text: str) -> float:
-    """A finite number above 0. Raises argparse.ArgumentTypeError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text[:40]!r}")
-    return value

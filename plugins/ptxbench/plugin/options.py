@@ -17,6 +17,7 @@ from typing import Literal
 
 import pytest
 
+from ptxbench.arguments import count, positive
 from ptxbench.errors import InputError
 
 DEFAULT_TURNS = 8
@@ -150,14 +151,14 @@ def _add_running(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--min-speedup",
         dest="ptx_min_speedup",
-        type=_positive,
+        type=positive,
         metavar="P",
         help="what test_speedup must see exceeded (default: the model's own floor for the case, else 1.0)",
     )
     group.addoption(
         "--concurrency",
         dest="ptx_concurrency",
-        type=_count,
+        type=count,
         default=4,
         metavar="N",
         help="trajectories in progress at once, per worker (default: 4)",
@@ -204,14 +205,14 @@ def _add_conversing(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--budget-usd",
         dest="ptx_budget_usd",
-        type=_positive,
+        type=positive,
         metavar="USD",
         help="issue no further model call when the run, with all its sessions, has cost this much",
     )
     group.addoption(
         "--budget-tokens",
         dest="ptx_budget_tokens",
-        type=_count,
+        type=count,
         metavar="N",
         help="issue no further model call when the run, with all its sessions, has taken this many tokens",
     )
@@ -389,24 +390,8 @@ def _check_report_path(path: Path) -> None:
         )
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return int(text)
-
-
 def _bounded_count(text: str) -> int:
     # By length first: Python refuses to convert thousands of digits.
     if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST)) or not 1 <= int(text) <= MOST:
         raise argparse.ArgumentTypeError(f"expected a whole number from 1 to {MOST}, found {text[:40]!r}")
     return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
-    return value

@@ -106,7 +106,7 @@ def test_signs_of_a_given_solution_are_caught(planted: str):
     [
         "/home/someone/kernel.cu",
         "see /tmp/run/kernel.cu",
-        "(~/work/kernel.cu)",
+        "(~/kernels/kernel.cu)",
         r"C:\kernels\a.cu",
         "https://example.org/a",
         "file:///etc/x",

@@ -1,0 +1,40 @@
+"""Arguments that several command lines take: types for argparse, and options of one meaning."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+_MOST_DIGITS = 12
+"""Checked first: Python refuses to convert thousands of digits."""
+
+
+def count(text: str) -> int:
+    """A whole number above 0. Raises argparse.ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text[:40]!r}")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """A finite number above 0. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text[:40]!r}")
+    return value
+
+
+def add_trace_sets(command: argparse.ArgumentParser) -> None:
+    """``--trace-set``, as ``trace_sets``: where the cases of a run are found that no suite has."""
+    command.add_argument(
+        "--trace-set",
+        dest="trace_sets",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="the collection that a run is of, if it is of one; repeatable",
+    )
