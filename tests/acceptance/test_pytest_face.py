@@ -243,6 +243,27 @@ def test_a_report_that_cannot_be_written_is_said_and_fails_the_session(judged):
     result.stdout.fnmatch_lines(["--ptx-json report.json: expected a file that the report can be written to*"])
 
 
+def test_a_defect_in_the_report_hides_nothing_that_pytest_tells(judged):
+    judged.makepyfile(
+        test_own="""
+        import ptxbench.report
+
+        def test_defect(turn):
+            def write_report(*_):
+                raise ArithmeticError("a negative amount of work")
+
+            ptxbench.report.write_report = write_report
+            assert turn is None
+        """
+    )
+    result = run(judged, "-m", GEMM, "--ptx-json", "report.json", "test_own.py")
+    result.assert_outcomes(failed=1, deselected=9)
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(
+        ["*= FAILURES =*", "--ptx-json report.json: not written, by a defect of PTXBench: ArithmeticError: a negative*"]
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "found"),
     [

@@ -132,6 +132,11 @@ class Summary:
         except PtxBenchError as error:
             self._json_error = f"--ptx-json {error}"
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
+        except Exception as error:  # a defect of ours: raised here, it would keep pytest from telling what failed
+            self._json_error = (
+                f"--ptx-json {path}: not written, by a defect of PTXBench: {type(error).__name__}: {error}"
+            )
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         """Print the table, what was skipped and why, and where everything lies."""

@@ -156,7 +156,8 @@ def summary_of(trials: Sequence[Sequence[float]]) -> LatencySamples | None:
 
 def _roofline(record: TurnRecord, evidence: Evidence | None, work: Work | None) -> Roofline | None:
     latency_ms = record.verdict.latency_ms
-    if work is None or not latency_ms or evidence is None:
+    # Of an operator that no suite knows, no FLOPs are claimed: it has no place under a roofline.
+    if work is None or not work.flops or not latency_ms or evidence is None:
         return None
     device = evidence.device
     peak_flops = device.sm_count * work.flops_per_clock_per_sm * device.max_sm_clock_mhz * 1e6

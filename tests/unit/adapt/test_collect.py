@@ -150,14 +150,14 @@ def test_a_damaged_record_is_counted_with_the_faults(example):
     (example / EXAMPLE_TURN / "turn5.json").write_text("{")
     _, steps = taken([example])
     assert steps["turns of the runs"].left == 16
-    assert steps["judged"].reasons == {"infrastructure fault or damaged record": 1, "never measured": 2}
+    assert steps["judged"].reasons == {"infrastructure fault or damaged record": 1}
 
 
 def test_a_conversation_whose_beginning_is_lost(example):
     (example / EXAMPLE_TURN / "turn0.json").unlink()
     _, steps = taken([example])
     reasons = steps["asked for, from the first message on"].reasons
-    assert reasons == {"beginning of the conversation not stored": 6}
+    assert reasons == {"beginning of the conversation not stored": 7}
 
 
 def test_a_source_that_no_model_was_asked_for(example):

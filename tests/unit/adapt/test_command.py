@@ -28,7 +28,7 @@ def test_collect_prints_the_funnel_and_writes_failures(tmp_path, capsys):
     into = tmp_path / "work"
     assert main(["fixit", "collect", str(EXAMPLE), "--recipe", "s1", "--into", str(into)]) == 0
     out = capsys.readouterr().out
-    assert "13 correct" in out
+    assert "15 correct" in out
     assert out.rstrip().endswith("failures.jsonl: 1 failures")
     assert len(read_lines(Failure, into / FAILURES)) == 1
     assert main(["fixit", "collect", str(EXAMPLE), "--recipe", "s1", "--into", str(into)]) == USAGE_ERROR
@@ -37,8 +37,8 @@ def test_collect_prints_the_funnel_and_writes_failures(tmp_path, capsys):
 
 def test_collect_for_kernelgen(tmp_path, capsys):
     assert main(["fixit", "collect", str(EXAMPLE), "--recipe", "s0", "--into", str(tmp_path)]) == 0
-    assert len(read_lines(Correct, tmp_path / CORRECTS)) == 6
-    assert "6 correct kernels" in capsys.readouterr().out
+    assert len(read_lines(Correct, tmp_path / CORRECTS)) == 7
+    assert "7 correct kernels" in capsys.readouterr().out
 
 
 def arguments(fixit_set, out, *more: str) -> list[str]:

@@ -53,6 +53,12 @@ def test_what_is_not_known_is_left_out() -> None:
     assert turn_row(make_record(), None).roofline is None
 
 
+def test_an_operator_without_claimed_flops_has_no_roofline() -> None:
+    row = turn_row(make_record(), WORK._replace(flops=0))
+    assert row.roofline is None
+    assert row.samples is not None
+
+
 @given(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=60))
 def test_samples_are_in_order(values: list[float]) -> None:
     found = summary_of([values])

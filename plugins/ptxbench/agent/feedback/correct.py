@@ -72,11 +72,11 @@ def _speed(turn: Turn) -> Iterator[str]:
     yield f"Latency {milliseconds(verdict.latency_ms)}, cold L2, median{_trials(turn)}{baseline}."
     if verdict.roofline_share is not None:
         seconds, device = verdict.latency_ms / 1e3, turn.evidence.device
-        flops = case.flops / seconds / 1e12
-        peak = peak_flops(turn) / 1e12
+        # No FLOPs are claimed of an operator that no suite knows.
+        flops = f"{case.flops / seconds / 1e12:.0f} TFLOP/s of {peak_flops(turn) / 1e12:.0f} and " if case.flops else ""
         moved = case.bytes / seconds / 1e12
         yield (
-            f"{flops:.0f} TFLOP/s of {peak:.0f} and {moved:.2f} TB/s of "
+            f"{flops}{moved:.2f} TB/s of "
             f"{device.memory_bandwidth_bytes_per_s / 1e12:.2f} (inputs and outputs once): "
             f"{percent(verdict.roofline_share)} of the roofline, which is bound by {_bound(turn)}."
         )
