@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ptxbench.agent.asking import Asker, ContextExhaustedError
 from ptxbench.agent.budget import Budget, spent_on
 from ptxbench.agent.dialogue import Dialogue, begun_with, chain, said
-from ptxbench.agent.extraction import extract
-from ptxbench.agent.feedback import feedback
-from ptxbench.agent.feedback.places import has_places
 from ptxbench.agent.goal import PROTOCOL_GOAL, Goal
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.plain import storable
@@ -196,6 +193,10 @@ class ConversingModel:
         opening = self._opening(case, key)
         if not history:
             return Dialogue((), *opening)
+        # Late, like the extraction: most of what it takes to import the agent.
+        from ptxbench.agent.feedback import feedback
+        from ptxbench.agent.feedback.places import has_places
+
         last = history[-1]
         before = opening.messages if last.record.exchange is None else ()
         # It takes a compile slot, which others may need.
@@ -285,6 +286,9 @@ def _known(connection: Connection, key: TurnKey, digest: str) -> Proposal | End 
 
 
 def _proposal(exchange: Exchange) -> Proposal:
+    # Late, with the lexer behind it: a run that has all its turns takes no kernel out of an answer.
+    from ptxbench.agent.extraction import extract
+
     assert exchange.reply is not None
     found = extract(exchange.reply)
     candidate = None if found.source is None else Candidate(source=found.source)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -32,13 +35,8 @@ class OpenAIClient:
     """Calls ``/chat/completions`` of one server. Raises InputError where httpx or the key is missing."""
 
     def __init__(self, entry: ModelEntry) -> None:
-        try:
-            import httpx
-        except ImportError:
-            raise InputError(
-                f"model {entry.name}: expected the package httpx, found none; pip install 'ptxbench[llm]'"
-            ) from None
-        self._httpx = httpx
+        if importlib.util.find_spec("httpx") is None:
+            raise InputError(f"model {entry.name}: expected the package httpx, found none; pip install 'ptxbench[llm]'")
         self._entry = entry
         self._url = f"{entry.api_base}/chat/completions"
         self._key = read_key(entry)
@@ -48,6 +46,11 @@ class OpenAIClient:
 
     def __repr__(self) -> str:
         return f"OpenAIClient({self._entry.model}, {self._entry.api_base})"
+
+    @cached_property
+    def _httpx(self) -> Any:  # noqa: ANN401 - the module
+        """Imported for the first call: a run that has all its answers makes none."""
+        return importlib.import_module("httpx")
 
     def settings(self) -> Mapping[str, JsonValue]:
         """Provider, address and everything in the body beside the messages."""

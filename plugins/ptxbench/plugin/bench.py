@@ -15,6 +15,7 @@ from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.plugin.allotment import Allotment
 from ptxbench.plugin.items import expect_arch, plan_trajectories
 from ptxbench.plugin.options import Options
+from ptxbench.plugin.resources import compile_slots, find_toolchain, read_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ptxbench.cases import Case, Suite
     from ptxbench.cases.trace_sets import Collections
     from ptxbench.models import Model
-    from ptxbench.models.catalog import Catalog
     from ptxbench.models.client import ModelClient
     from ptxbench.models.entry import ModelEntry
     from ptxbench.packs import Pack
@@ -120,7 +120,7 @@ class Bench:
             self.options.models,
             root=self.root,
             open_run=self._open_run,
-            catalog=_catalog(self.options.models_file),
+            catalog=read_catalog(self.options.models_file),
             converse=self._converse,
             solutions=self._solutions if self.options.trace_sets else None,
         )
@@ -220,9 +220,8 @@ class Bench:
     def evaluator(self) -> Evaluator:
         """What builds and judges candidates."""
         from ptxbench.agent import Evaluator
-        from ptxbench.toolchain import Toolchain
 
-        return Evaluator(Toolchain.discover, _compile_slots(), self.meter)
+        return Evaluator(find_toolchain, compile_slots(), self.meter)
 
     def pack(self, case: Case) -> Pack:
         """The knowledge that a prompt on this case holds. Raises InputError for a broken pack."""
@@ -397,21 +396,3 @@ class Bench:
         if self._held is None and self._run_folder is None:
             limits = (self.options.budget_usd, self.options.budget_tokens)
             self._held = hold_session(self.run_folder, alone=limits != (None, None))
-
-
-def _catalog(user_file: Path | None) -> Catalog:
-    """Our models and the user's. Raises InputError that names the page about them."""
-    from ptxbench.models.catalog import load_catalog
-    from ptxbench.trace.faults import FileError
-
-    try:
-        return load_catalog(user_file)
-    except FileError as error:
-        advice = "correct the file (docs/models.md describes it)."
-        raise FileError(error.file, error.line, error.field, error.expected, error.found, advice) from None
-
-
-def _compile_slots() -> int:
-    """Builds at a time: this process's part of the machine's cores."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return max(1, (os.cpu_count() or 1) // workers)
