@@ -37,7 +37,7 @@ _END_POLL_S = 0.002
 LOAD_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 10.0
 OUTPUT_TAIL_CHARS = 2_000
-SANDBOX_PROGRAM = Path(sandbox.__file__).resolve()
+SANDBOX_PROGRAM = Path(sandbox.__file__).resolve().with_name("__main__.py")
 _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 """What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
 

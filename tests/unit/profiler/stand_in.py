@@ -9,7 +9,7 @@ OPENING = f"""\
 import json, os, signal, subprocess, sys, time
 from multiprocessing.connection import Client, Connection
 
-sys.path.insert(0, {str(SANDBOX_PROGRAM.parent)!r})
+sys.path.insert(0, {str(SANDBOX_PROGRAM.parents[1])!r})
 """
 CONNECT = """\
 flag, where = sys.argv[-2:]

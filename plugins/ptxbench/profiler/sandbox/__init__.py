@@ -1,0 +1,33 @@
+"""The candidate's process: short-lived, torch-free, holding nothing worth stealing.
+
+``__main__.py`` is the program. It loads the other files of this folder as a package of their own, so that nothing of
+``ptxbench`` is imported beside a candidate; the oracle and the trusted worker use the same files from here.
+"""
+
+from .activities import STRAY_SLACK_NS, Cupti, Recorder
+from .binding import check, open_arena
+from .limits import restrict
+from .messages import CALL, CONTEXT, MAX_LAUNCHES, MAX_MESSAGE_CHARS, OK, WARM_UP
+from .serving import Ear, announce, call_once, failure, serve_calls
+from .tensors import DeviceTensor
+
+__all__ = [
+    "CALL",
+    "CONTEXT",
+    "MAX_LAUNCHES",
+    "MAX_MESSAGE_CHARS",
+    "OK",
+    "STRAY_SLACK_NS",
+    "WARM_UP",
+    "Cupti",
+    "DeviceTensor",
+    "Ear",
+    "Recorder",
+    "announce",
+    "call_once",
+    "check",
+    "failure",
+    "open_arena",
+    "restrict",
+    "serve_calls",
+]
