@@ -19,7 +19,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from ptxbench.profiler import mappings
 from ptxbench.profiler.mappings import Mapped
-from ptxbench.profiler.replies import WorkerError, failure_of
+from ptxbench.profiler.replies import failure_of
 from ptxbench.profiler.sandbox import MAX_IMAGE_BYTES, MAX_MODULES, MAX_NAMES
 from ptxbench.profiler.worker import Worker
 from ptxbench.records import LoadedCode, LoadedModule, Record, RunStatus, Sha256

@@ -28,7 +28,7 @@ ALLOWED = re.compile(
 """Libraries that an object may need (``toolchain.rules.ALLOWED_NEEDED``), and those that the driver, CUPTI, TVM-FFI and
 the C library load by themselves, at the time of a first use. ``libnvidia-ptxjitcompiler`` is one: what it compiled is
 seen as a foreign module."""
-_WRITABLE = ("/dev/shm/", "/memfd:", "/tmp/", "/var/tmp/", "/run/", "/proc/")  # noqa: S108 - compared, never opened
+_WRITABLE = ("/dev/shm/", "/memfd:", "/tmp/", "/var/tmp/", "/proc/")
 
 
 class Mapped(NamedTuple):
