@@ -14,12 +14,13 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import sys
 from multiprocessing.connection import Client, Connection
 
 from .activities import Cupti, Recorder
 from .binding import check, load_candidate, load_null
-from .limits import restrict
+from .layers import BASE, Layers, Place, close_calls, enclose
 from .messages import CONTEXT, OK
 from .serving import announce, failure, serve_calls
 
@@ -52,16 +53,29 @@ def warm_up(*, record: bool) -> Recorder | None:
     return recorder
 
 
-def main() -> None:
-    """Serve one job."""
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--fd", type=int)
     where.add_argument("--connect")
     parser.add_argument("--under-tool", action="store_true", help="no CUPTI: the tool owns it")
     parser.add_argument("--private", action="store_true", help="exact-size buffers instead of the arena's")
-    options = parser.parse_args()
-    restrict()
+    parser.add_argument("--layers", default="", help="comma-separated layers to put around this process")
+    parser.add_argument("--hide", action="append", default=[], help="a folder that the candidate shall not see")
+    return parser.parse_args()
+
+
+def _enclosed(options: argparse.Namespace) -> Layers:
+    # It is started in its place to work, within its folder.
+    work = os.getcwd()
+    wanted = {*BASE, *filter(None, options.layers.split(","))}
+    return enclose(wanted, Place(os.path.dirname(work), work, tuple(options.hide)))
+
+
+def main() -> None:
+    """Serve one job."""
+    options = _arguments()
+    layers = _enclosed(options)
     channel = Connection(options.fd) if options.fd is not None else Client(options.connect, "AF_UNIX")
     record = not options.under_tool
     import_libraries(record=record)
@@ -70,7 +84,8 @@ def main() -> None:
         return
     recorder = warm_up(record=record)
     gc.disable()  # collecting garbage in the middle of a call would be taken for its work
-    announce(channel, "ready")
+    close_calls(layers, tool=options.under_tool)
+    announce(channel, "ready", **layers.describe())
     job = json.loads(channel.recv_bytes())
     if job.get("op") == "quit":
         return

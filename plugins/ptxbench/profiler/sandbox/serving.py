@@ -100,6 +100,6 @@ class Ear:
         return bool(self._poll.poll(None if timeout_s is None else max(0.0, timeout_s - limit) * 1e3))
 
 
-def announce(channel: Connection, stage: str) -> None:
+def announce(channel: Connection, stage: str, **facts: object) -> None:
     """Say how far the start has come."""
-    channel.send_bytes(json.dumps({"stage": stage}).encode())
+    channel.send_bytes(json.dumps({"stage": stage, **facts}).encode())
