@@ -21,14 +21,14 @@ from typing import Any
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import clocks, tools
+from ptxbench.profiler import clocks, defences, tools
 from ptxbench.profiler.device import describe_device
 from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
-from ptxbench.profiler.worker import Command, Worker, end_with, import_path
+from ptxbench.profiler.worker import CALL_TIMEOUT_S, Command, Worker, end_with, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
@@ -191,7 +191,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--state-budget-bytes", type=int)
+    parser.add_argument("--call-timeout-s", type=float, default=CALL_TIMEOUT_S)
+    parser.add_argument("--without", action="append", default=[], metavar="DEFENCE")
     options = parser.parse_args()
+    defences.switch_off(options.without)
+    Worker.call_timeout_s = options.call_timeout_s
     channel = Connection(options.fd)
     end_with(options.fd)
     try:

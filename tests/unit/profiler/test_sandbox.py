@@ -86,7 +86,7 @@ def test_records_are_read_where_the_library_puts_them() -> None:
     records = [bytes(memset), bytes(kernel), bytes(memset)]
     memory = ctypes.create_string_buffer(b"".join(records))
     subject = object.__new__(sandbox.Cupti)
-    subject._library = cast(ctypes.CDLL, StandInLibrary(records))
+    subject.library = cast(ctypes.CDLL, StandInLibrary(records))
     subject._names, subject._activities = {}, []
     subject._buffers = {ctypes.addressof(memory): memory}
     subject._completed(0, 0, ctypes.addressof(memory), len(memory), sum(map(len, records)))

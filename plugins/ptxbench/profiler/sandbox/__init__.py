@@ -7,21 +7,36 @@
 from .activities import STRAY_SLACK_NS, Cupti, Recorder
 from .binding import check, open_arena
 from .limits import restrict
-from .messages import CALL, CONTEXT, MAX_LAUNCHES, MAX_MESSAGE_CHARS, OK, WARM_UP
+from .loading import Loads
+from .messages import (
+    CALL,
+    CONTEXT,
+    MAX_IMAGE_BYTES,
+    MAX_LAUNCHES,
+    MAX_MESSAGE_CHARS,
+    MAX_MODULES,
+    MAX_NAMES,
+    OK,
+    WARM_UP,
+)
 from .serving import Ear, announce, call_once, failure, serve_calls
 from .tensors import DeviceTensor
 
 __all__ = [
     "CALL",
     "CONTEXT",
+    "MAX_IMAGE_BYTES",
     "MAX_LAUNCHES",
     "MAX_MESSAGE_CHARS",
+    "MAX_MODULES",
+    "MAX_NAMES",
     "OK",
     "STRAY_SLACK_NS",
     "WARM_UP",
     "Cupti",
     "DeviceTensor",
     "Ear",
+    "Loads",
     "Recorder",
     "announce",
     "call_once",

@@ -16,11 +16,14 @@ import gc
 import json
 import os
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Client, Connection
+from typing import Any
 
 from .activities import Cupti, Recorder
 from .binding import check, load_candidate, load_null
 from .layers import BASE, Layers, Place, close_calls, enclose
+from .loading import Loads
 from .messages import CONTEXT, OK
 from .serving import announce, failure, serve_calls
 
@@ -36,13 +39,14 @@ def import_libraries(*, record: bool) -> None:
         from cupti import cupti  # noqa: F401
 
 
-def warm_up(*, record: bool) -> Recorder | None:
-    """Pay for the CUDA context and CUPTI before there is a job."""
+def warm_up(*, record: bool) -> tuple[Recorder | None, Loads | None]:
+    """Pay for the CUDA context and CUPTI before there is a job. Returns what watches the candidate, if anything may."""
     from cuda.bindings import runtime as cudart
 
     check(cudart.cudaSetDevice(0))
     check(cudart.cudaFree(0))
-    recorder = Recorder(Cupti()) if record else None
+    cupti = Cupti() if record else None
+    recorder = Recorder(cupti) if cupti else None
     # The first activity, timestamp and flush initialize CUPTI lazily; a candidate's first call must not pay for it.
     call, _ = load_null()
     call()
@@ -50,7 +54,7 @@ def warm_up(*, record: bool) -> Recorder | None:
     if recorder:
         recorder.now()
         recorder.collect()
-    return recorder
+    return recorder, Loads(cupti.library) if cupti else None
 
 
 def _arguments() -> argparse.Namespace:
@@ -82,13 +86,15 @@ def main() -> None:
     announce(channel, "imported")
     if channel.recv_bytes() != CONTEXT:
         return
-    recorder = warm_up(record=record)
+    recorder, loads = warm_up(record=record)
     gc.disable()  # collecting garbage in the middle of a call would be taken for its work
     close_calls(layers, tool=options.under_tool)
     announce(channel, "ready", **layers.describe())
     job = json.loads(channel.recv_bytes())
     if job.get("op") == "quit":
         return
+    if loads:
+        loads.begin()
     try:
         call, after = load_null() if job.get("null") else load_candidate(job, private=options.private)
     except Exception as error:
@@ -97,4 +103,9 @@ def main() -> None:
     if recorder:
         recorder.collect()  # loading is no work of a call
     channel.send_bytes(OK)
-    serve_calls(channel, call, recorder, after=after, operations={"collect": recorder.collect} if recorder else {})
+    operations: dict[str, Callable[[], dict[str, Any]]] = {}
+    if recorder:
+        operations["collect"] = recorder.collect
+    if loads:
+        operations |= {"loaded": loads.tell, "image": loads.next_image}
+    serve_calls(channel, call, recorder, after=after, operations=operations)
