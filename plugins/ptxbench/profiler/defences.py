@@ -31,7 +31,9 @@ DEFENCES: dict[str, Defence] = {
     "fresh_inputs": Defence("measure", "Every timed iteration has other data at the same addresses."),
     "separate_seeds": Defence("measure", "No timed iteration has the data of a correctness call."),
     "timed_checks": Defence("measure", "Timed iterations, chosen in secret, are compared in full."),
-    "inputs_compared": Defence("measure", "Inputs are compared with what was staged, bit by bit, behind checked calls."),
+    "inputs_compared": Defence(
+        "measure", "Inputs are compared with what was staged, bit by bit, behind checked calls."
+    ),
     "guard_bands": Defence("measure", "Random words around every tensor must be intact behind every checked call."),
     "families": Defence("measure", "One call on each other family of inputs: shifted, spiky, odd lengths."),
     "cold_cache": Defence("measure", "L2 is flushed before every call, and what was made to persist in it is let go."),
@@ -42,7 +44,9 @@ DEFENCES: dict[str, Defence] = {
     "physical_floor": Defence("judge", "A latency below the roofline of the workload has no speedup."),
     "stray_activity": Defence("judge", "Device work that starts outside every call withholds the speedup."),
     "precision_gate": Defence("judge", "Errors beyond four times the library's own withhold the speedup."),
-    "instruction_counts": Defence("judge", "Target instructions count where they executed, not where they are present."),
+    "instruction_counts": Defence(
+        "judge", "Target instructions count where they executed, not where they are present."
+    ),
     "useful_share": Defence("judge", "A decoy is told by the share of the FLOPs that its instructions did."),
     "tool_agreement": Defence("judge", "The same kernels and right outputs under Nsight Compute as without it."),
 }

@@ -183,7 +183,7 @@ class LocalProfiler:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            # Closing the channel lets the oracle end its workers, in good order or soon after (``worker.end_with``).
+            # Closing the channel lets the oracle end its workers, in good order or soon after (``endings.end_with``).
             try:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:

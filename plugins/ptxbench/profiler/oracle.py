@@ -23,12 +23,13 @@ from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, defences, tools
 from ptxbench.profiler.device import describe_device
+from ptxbench.profiler.endings import end_with
 from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
-from ptxbench.profiler.worker import CALL_TIMEOUT_S, Command, Worker, end_with, import_path
+from ptxbench.profiler.worker import CALL_TIMEOUT_S, Command, Worker, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02

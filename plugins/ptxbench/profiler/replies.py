@@ -79,10 +79,14 @@ Stage = Literal["imported", "ready"]
 """How far a worker's start has come: libraries imported; CUDA context up."""
 
 
-class _Start(Record):
-    """What a worker says while it starts."""
+class Start(Record):
+    """What a worker says while it starts, before there is a candidate in it."""
 
     stage: Stage
+    active: tuple[str, ...] = ()
+    """Layers around it."""
+    missing: dict[str, str] = Field(default_factory=dict)
+    """Layer that it was told to put around itself and could not -> why."""
 
 
 def recording_of(reply: bytes, calls: int) -> Recording:
@@ -120,14 +124,15 @@ def failure_of(reply: bytes, status: RunStatus) -> WorkerError:
     return WorkerError(status, failure.error, failure.code)
 
 
-def expect_stage(message: bytes, stage: Stage) -> None:
+def expect_stage(message: bytes, stage: Stage) -> Start:
     """Accept a starting worker's message. Raises WorkerError for any other."""
     try:
-        found = _Start.model_validate_json(message).stage
+        found = Start.model_validate_json(message)
     except ValidationError as error:
         raise _malformed(message, RunStatus.LOAD_ERROR, stage, error) from None
-    if found != stage:
-        raise WorkerError(RunStatus.LOAD_ERROR, f"expected a worker that is {stage}, found one that is {found}")
+    if found.stage != stage:
+        raise WorkerError(RunStatus.LOAD_ERROR, f"expected a worker that is {stage}, found one that is {found.stage}")
+    return found
 
 
 def _malformed(reply: bytes, status: RunStatus, expected: str, error: ValidationError) -> WorkerError:

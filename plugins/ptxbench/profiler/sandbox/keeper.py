@@ -10,6 +10,8 @@ import struct
 import sys
 from typing import NoReturn
 
+from . import kernel
+
 WATCH_S = 0.25
 """Between two looks at the memory: a look takes some 50 us of another processor."""
 LEAST_MEMORY_BYTES = 2 << 30
@@ -37,6 +39,8 @@ def keep(child: int, most_bytes: int, *, report: int | None, whole_namespace: bo
     ``report`` is where its status is written, by a process that can not end by a signal itself.
     """
     _let_go_of_all_but(report)
+    # Whatever starts processes and ends before them leaves them here, not to the machine's first process.
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while (status := _reap(child)) is None:
         signal.sigtimedwait({signal.SIGCHLD}, WATCH_S)

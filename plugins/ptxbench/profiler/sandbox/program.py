@@ -62,6 +62,7 @@ def _arguments() -> argparse.Namespace:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--fd", type=int)
     where.add_argument("--connect")
+    where.add_argument("--describe", action="store_true", help="say which layers there are, and end")
     parser.add_argument("--under-tool", action="store_true", help="no CUPTI: the tool owns it")
     parser.add_argument("--private", action="store_true", help="exact-size buffers instead of the arena's")
     parser.add_argument("--layers", default="", help="comma-separated layers to put around this process")
@@ -80,6 +81,10 @@ def main() -> None:
     """Serve one job."""
     options = _arguments()
     layers = _enclosed(options)
+    if options.describe:
+        close_calls(layers, tool=False)
+        sys.stdout.write(json.dumps(layers.describe()))
+        return
     channel = Connection(options.fd) if options.fd is not None else Client(options.connect, "AF_UNIX")
     record = not options.under_tool
     import_libraries(record=record)
@@ -96,7 +101,7 @@ def main() -> None:
     if loads:
         loads.begin()
     try:
-        call, after = load_null() if job.get("null") else load_candidate(job, private=options.private)
+        call, after = load_null(job.get("handle")) if job.get("null") else load_candidate(job, private=options.private)
     except Exception as error:
         channel.send_bytes(failure(error))
         return
