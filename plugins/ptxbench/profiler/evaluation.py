@@ -307,6 +307,7 @@ class _Attempt:
             baseline=self._baseline,
             families=tuple(self._families),
             loaded=self._loaded,
+            containment=worker.containment,
             waiting=waiting.places,
             waiting_unknown=waiting.unknown,
         )

@@ -20,8 +20,8 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import defences
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.protocol import Health, SafetyTool
-from ptxbench.profiler.worker import import_path
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
 
 if TYPE_CHECKING:

@@ -115,6 +115,13 @@ def detail_of(reply: bytes) -> str:
         raise failure_of(reply, RunStatus.RUNTIME_ERROR) from None
 
 
+def foreign(reply: bytes, status: RunStatus) -> WorkerError:
+    """The error that an answer is which does not belong to the request it came behind."""
+    shown = repr(reply[:_SHOWN_BYTES]) + ("..." if len(reply) > _SHOWN_BYTES else "")
+    text = f"the process answered with something else than an answer to this request, of {len(reply)} bytes"
+    return WorkerError(status, f"{text}: {shown}")
+
+
 def failure_of(reply: bytes, status: RunStatus) -> WorkerError:
     """The error that an answer other than OK stands for, or that it is itself."""
     try:

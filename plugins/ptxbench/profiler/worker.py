@@ -10,6 +10,7 @@ import errno
 import json
 import math
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -27,8 +28,9 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
 from ptxbench.profiler.endings import LIVING, remove_folder
+from ptxbench.profiler.environment import minimal_environment
 from ptxbench.profiler.processes import Handle, descendants, end_all
-from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, recording_of
+from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
 from ptxbench.records import Containment, RunStatus
 
 START_TIMEOUT_S = 60.0
@@ -41,12 +43,9 @@ LOAD_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 10.0
 OUTPUT_TAIL_CHARS = 2_000
 SANDBOX_PROGRAM = Path(sandbox.__file__).resolve().with_name("__main__.py")
-PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 ALWAYS = ("session", "environment", "descriptors", "folder")
 """Layers that starting a worker puts around it: its own session, a minimal environment, no descriptor but the channel's
 and the standard ones, an empty folder."""
-_KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
 
 
 class Command(NamedTuple):
@@ -69,27 +68,6 @@ def sandbox_command(*flags: str, prefix: Sequence[str] = (), choice: Choice | No
     # -P: the script's folder is not importable; -s: nor is the user's own site folder.
     argv = [*prefix, sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), layers, *hidden, *flags]
     return Command(argv, by_path=bool(prefix), missing=choice.dropped)
-
-
-def import_path() -> str:
-    """PYTHONPATH under which our own trusted processes find this package, installed or not."""
-    return os.pathsep.join(filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
-
-
-def minimal_environment(folder: Path) -> dict[str, str]:
-    """No secrets, no user settings: paths to the driver and a private temporary folder."""
-    environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    if paths := environment.pop("PYTHONPATH", None):
-        # Nothing of ours, which this process has from ``import_path``.
-        others = [path for path in paths.split(os.pathsep) if path and path != str(PACKAGE_PARENT)]
-        environment |= {"PYTHONPATH": os.pathsep.join(others)} if others else {}
-    return environment | {
-        "PATH": os.defpath,
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "CUDA_CACHE_DISABLE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
 
 
 def _ending(code: int) -> str:
@@ -272,10 +250,14 @@ class Worker:
         except OSError:
             raise self._crash() from None
 
-    def _expect_ok(self, timeout_s: float, failed: RunStatus) -> None:
+    def _expect_done(self, timeout_s: float, failed: RunStatus) -> None:
         reply = self._receive(timeout_s)
-        if reply != sandbox.OK:
-            raise failure_of(reply, failed)
+        status = self._seal.open_status(self._nonce, reply)
+        if status is None:
+            raise foreign(reply, failed)
+        if status.failed:
+            said = failure_of(self.request(sandbox.EXPLAIN), failed)
+            raise WorkerError(said.status, str(said), status.code)
 
     def _expect_silence(self) -> None:
         """Nothing may wait to be read before a request: a reply sent ahead would make an unfinished call look done."""
@@ -290,6 +272,10 @@ class Worker:
             raise self._crash() from None
         raise WorkerError(RunStatus.RUNTIME_ERROR, "the process answered without being asked")
 
+    def _new_nonce(self) -> bytes:
+        self._nonce = secrets.token_bytes(sandbox.NONCE_BYTES)
+        return self._nonce
+
     def object_path(self, so_path: str) -> Path:
         """Where the process finds a shared object: a copy for itself, for it sees no folder that others share."""
         return self._objects / Path(so_path).name
@@ -301,14 +287,17 @@ class Worker:
             copy = self.object_path(so_path)
             shutil.copyfile(so_path, copy)
             job = {**job, "so_path": str(copy)}
-        self._send(json.dumps(job).encode())
-        self._expect_ok(timeout_s, RunStatus.LOAD_ERROR)
+        secret = secrets.token_bytes(sandbox.SECRET_BYTES)
+        self._seal = sandbox.Seal(secret)
+        self._send(json.dumps({**job, "secret": secret.hex(), "nonce": self._new_nonce().hex()}).encode())
+        self._expect_done(timeout_s, RunStatus.LOAD_ERROR)
 
     def begin_call(self) -> int:
         """Ask for one call and return at once. Returns this process's clock in ns."""
         self._expect_silence()
+        message = sandbox.CALL + self._new_nonce()
         begin = time.perf_counter_ns()
-        self._send(sandbox.CALL)
+        self._send(message)
         return begin
 
     def answered(self, timeout_s: float) -> bool:
@@ -318,7 +307,7 @@ class Worker:
 
     def finish_call(self, timeout_s: float | None = None) -> None:
         """Wait for the call that was begun. Raises WorkerError."""
-        self._expect_ok(timeout_s or self.call_timeout_s, RunStatus.RUNTIME_ERROR)
+        self._expect_done(timeout_s or self.call_timeout_s, RunStatus.RUNTIME_ERROR)
 
     def call(self, timeout_s: float | None = None) -> int:
         """One synchronized call. Returns the wall time in ns by this process's clock. Raises WorkerError."""
@@ -329,15 +318,18 @@ class Worker:
     def warm_up(self, calls: int, timeout_s: float | None = None) -> None:
         """Calls that nobody times, in one hand-over. Raises WorkerError."""
         self._expect_silence()
-        self._send(sandbox.WARM_UP)
-        self._send(str(calls).encode())
-        self._expect_ok((timeout_s or self.call_timeout_s) * calls, RunStatus.RUNTIME_ERROR)
+        self._send(sandbox.WARM_UP + self._new_nonce() + str(calls).encode())
+        self._expect_done((timeout_s or self.call_timeout_s) * calls, RunStatus.RUNTIME_ERROR)
 
     def request(self, operation: str, timeout_s: float = CALL_TIMEOUT_S) -> bytes:
         """The unread answer to ``collect`` or, of the trusted worker, ``publish``. Raises WorkerError."""
         self._expect_silence()
-        self._send(json.dumps({"op": operation}).encode())
-        return self._receive(timeout_s)
+        self._send(json.dumps({"op": operation, "nonce": self._new_nonce().hex()}).encode())
+        reply = self._receive(timeout_s)
+        body = self._seal.open_body(self._nonce, reply)
+        if body is None:
+            raise foreign(reply, RunStatus.RUNTIME_ERROR)
+        return body
 
     def collect(self, calls: int) -> Recording:
         """What was recorded since the last collection, which must be ``calls`` calls. Raises WorkerError."""

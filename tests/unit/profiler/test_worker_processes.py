@@ -15,8 +15,9 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import worker as module
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.replies import WorkerError
-from ptxbench.profiler.worker import Command, Worker, import_path, sandbox_command
+from ptxbench.profiler.worker import Command, Worker, sandbox_command
 from tests.unit.profiler.stand_in import CONNECT, HONEST, LOADED, READY, Start, is_alive, write_program
 
 SERVING = CONNECT + READY + LOADED

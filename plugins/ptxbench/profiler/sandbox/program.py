@@ -4,9 +4,10 @@ It is started before its candidate is known, gets one job over one private chann
 request and dies. It imports the standard library, ``cuda.bindings``, ``tvm_ffi`` and ``cupti`` only: no module of ours.
 
 Channel: length-prefixed messages of ``multiprocessing.connection``. ``{"stage": "imported"}`` comes first; ``CONTEXT``
-asks for the CUDA context, which nobody may create beside a timing; ``{"stage": "ready"}`` answers. ``CALL`` asks for a
-call, ``WARM_UP`` and a number for so many that nobody times; ``OK`` or ``{"error", "code"}`` answers. All else is JSON
-with ``op``. Device memory is the oracle's staging arena, opened through CUDA IPC.
+asks for the CUDA context, which nobody may create beside a timing; ``{"stage": "ready"}`` answers, with the layers
+around this process. A job, in JSON, brings a secret for the answers from then on (``sealing``). ``CALL`` and a nonce
+ask for a call, ``WARM_UP``, a nonce and a number for so many that nobody times: a status of fixed size answers. All
+else is JSON with ``op``. Device memory is the oracle's staging arena, opened through CUDA IPC.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from .activities import Cupti, Recorder
 from .binding import check, load_candidate, load_null
 from .layers import BASE, Layers, Place, close_calls, enclose
 from .loading import Loads
-from .messages import CONTEXT, OK
-from .serving import announce, failure, serve_calls
+from .messages import CONTEXT
+from .serving import Answers, announce, serve_calls
 
 
 def import_libraries(*, record: bool) -> None:
@@ -98,19 +99,21 @@ def main() -> None:
     job = json.loads(channel.recv_bytes())
     if job.get("op") == "quit":
         return
+    answers = Answers(channel, job)
     if loads:
         loads.begin()
     try:
         call, after = load_null(job.get("handle")) if job.get("null") else load_candidate(job, private=options.private)
     except Exception as error:
-        channel.send_bytes(failure(error))
+        answers.failed(error)
+        answers.explain_refusal()
         return
     if recorder:
         recorder.collect()  # loading is no work of a call
-    channel.send_bytes(OK)
+    answers.done()
     operations: dict[str, Callable[[], dict[str, Any]]] = {}
     if recorder:
         operations["collect"] = recorder.collect
     if loads:
         operations |= {"loaded": loads.tell, "image": loads.next_image}
-    serve_calls(channel, call, recorder, after=after, operations=operations)
+    serve_calls(channel, call, recorder, answers, after=after, operations=operations)
