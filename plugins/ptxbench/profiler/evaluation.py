@@ -244,7 +244,7 @@ class _Attempt:
         return True
 
     def _look_at_mappings(self, worker: Worker) -> None:
-        self._mapped.append(mappings.mapped(worker.process.pid))
+        self._mapped.append(mappings.mapped(worker.pid))
 
     def _look_at_code(self, worker: Worker, job: dict[str, Any]) -> None:
         """See what was loaded so far. Raises WorkerError."""
@@ -307,6 +307,7 @@ class _Attempt:
             baseline=self._baseline,
             families=tuple(self._families),
             loaded=self._loaded,
+            containment=worker.containment,
             waiting=waiting.places,
             waiting_unknown=waiting.unknown,
         )

@@ -116,7 +116,7 @@ def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) 
     modules = tuple(_module(worker, module, own) for module in told.modules)
     return LoadedCode(
         modules=modules,
-        libraries=mappings.new_libraries(before, after, str(so_path), str(worker.folder)),
+        libraries=mappings.new_libraries(before, after, str(worker.object_path(str(so_path))), str(worker.folder)),
         entry_points=tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
         load_calls=told.calls,
         anonymous_code_bytes=max(0, max((each.anonymous_bytes for each in after), default=0) - before.anonymous_bytes),

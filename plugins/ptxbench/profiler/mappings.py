@@ -6,13 +6,13 @@ two readings is not seen.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from ptxbench.profiler.processes import descendants
 from ptxbench.records import LoadedLibrary
 
 _LINE = re.compile(
@@ -52,25 +52,6 @@ def mapped(pid: int) -> Mapped:
     if not found[0].readable:
         return UNREADABLE
     return Mapped(frozenset().union(*(each.files for each in found)), sum(each.anonymous_bytes for each in found))
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes that were started by this one or by those; fewer where they end meanwhile."""
-    found, left = [], [pid]
-    while left:
-        children = _children(left.pop())
-        found += children
-        left += children
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    """Children of every thread (proc(5), ``CONFIG_PROC_CHILDREN``)."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError, ValueError):
-            found += map(int, path.read_text().split())
-    return found
 
 
 def _of_process(pid: int) -> Mapped:

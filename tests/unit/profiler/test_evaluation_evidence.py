@@ -24,13 +24,14 @@ from ptxbench.records import (
     RunStatus,
     WaitingPlace,
 )
-from tests.unit.profiler.stand_in import LOADED, READY, Start
+from tests.unit.profiler.stand_in import READY, Start
 
 TRIALS, WARMUP, ITERATIONS = 3, 2, 6
 CALLS_OF_A_TRIAL = 1 + WARMUP + ITERATIONS
 JOB = {"so_path": struct.__file__}
 """Any file: nothing of it is loaded."""
 CONNECT = "channel = Connection(int(sys.argv[-1]))\nsay, hear = channel.send_bytes, channel.recv_bytes\n"
+LOADED = "import sandbox\nanswers = sandbox.Answers(channel, json.loads(hear()))\nanswers.done()\n"
 # The real recorder and the real loop of the sandbox; only CUDA and CUPTI are told by hand.
 SANDBOX = """
 import types
@@ -58,7 +59,7 @@ def call():
 recorder = sandbox.Recorder(fed)
 def loaded():
     return {"modules": [], "entry_points": [], "lookups": [], "calls": [], "fault": ""}
-sandbox.serve_calls(channel, call, recorder, operations={"collect": collect, "loaded": loaded})
+sandbox.serve_calls(channel, call, recorder, answers, operations={"collect": collect, "loaded": loaded})
 """
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 CONTEXT = b"x"
 CALL = b"c"
 WARM_UP = b"w"
-OK = b"o"
+EXPLAIN = "explain"
+"""Operation: say what was wrong at the last failure."""
 MAX_MESSAGE_CHARS = 4_000
 MAX_LAUNCHES = 64
 """Kinds of launches that one collection tells of."""
