@@ -19,9 +19,11 @@ from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
-from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.protocol import Health
+from ptxbench.profiler.safety_cache import CheckedObject, SafetyCache, checked_object
+from ptxbench.profiler.tools import find_tool, tool_version
 from ptxbench.profiler.worker import import_path
-from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
+from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence, SafetyTool
 
 if TYPE_CHECKING:
     from ptxbench.cases.case import Case
@@ -42,9 +44,15 @@ class LocalProfiler:
     origin: Literal["measured", "replayed"] = "measured"
 
     def __init__(
-        self, *, root: Path, state_budget_bytes: int | None = None, stopped: Callable[[], bool] = lambda: False
+        self,
+        *,
+        root: Path,
+        state_budget_bytes: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        safety_cache: SafetyCache | None = None,
     ) -> None:
-        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations.
+        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations; without
+        ``safety_cache`` every sanitizer runs.
 
         Once ``stopped`` says so, evaluations that wait for the device raise InfrastructureError("stopped").
         """
@@ -55,6 +63,7 @@ class LocalProfiler:
             )
         self._root = root
         self._state_budget_bytes = state_budget_bytes
+        self._safety_cache = safety_cache
         self._queue = DeviceQueue(stopped)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Connection | None = None
@@ -150,9 +159,27 @@ class LocalProfiler:
             return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
 
     def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
-        """compute-sanitizer over one call."""
-        with self._queue.continuing():
-            return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+        """compute-sanitizer over one call. An earlier check of the same object answers without the device."""
+        checked = self._checked(case, built, tool)
+        if checked is not None and self._safety_cache is not None:
+            known = self._safety_cache.load(checked)
+            if known is not None:
+                return known
+        with self._queue.continuing() if tool == "memcheck" else self._queue.yielding():
+            found = SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+        if checked is not None and self._safety_cache is not None:
+            self._safety_cache.store(checked, found, at=datetime.now(UTC).isoformat(timespec="seconds"))
+        return found
+
+    def _checked(self, case: Case, built: Built, tool: SafetyTool) -> CheckedObject | None:
+        """What a check now would answer for; None where nothing is kept or something of it is not known."""
+        if self._safety_cache is None:
+            return None
+        path, device = find_tool("compute-sanitizer"), self.health().device
+        version = tool_version(path) if path is not None else "unknown"
+        if version == "unknown" or device is None:
+            return None
+        return checked_object(case, built, tool, tool_version=version, device=device)
 
     def health(self) -> Health:
         """The device, starting the oracle if needed. Waits for nobody's measurement once the device is known."""
