@@ -16,7 +16,7 @@ class DeviceQueue:
     that few candidates are half measured at any time and each is answered as early as it can be. Long checks that no
     number waits for come last: they fill the time in which models write. Who waits to begin is one of finitely many
     trajectories, each of which has such checks itself, so those are never put off for ever. When ``stopped`` says that
-    the session ends, those that wait to begin are told so; what was begun is finished.
+    the session ends, those that wait to begin, or for such a check, are told so; what else was begun is finished.
     """
 
     def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -57,15 +57,16 @@ class DeviceQueue:
 
     @contextmanager
     def yielding(self) -> Iterator[None]:
-        """Hold the device for what all others go before."""
+        """Hold the device for what all others go before. Raises InfrastructureError("stopped")."""
         with self._condition:
-            self._condition.wait_for(lambda: not (self._taken or self._continuing or self._waits_to_begin()))
+            self._condition.wait_for(
+                lambda: self._stopped() or not (self._taken or self._continuing or self._beginning)
+            )
+            # Such checks take minutes: whoever ends a session is not made to wait for them.
+            if self._stopped():
+                raise InfrastructureError("stopped", "the run ends: this candidate was not checked to the end")
             self._taken = True
         yield from self._held()
-
-    def _waits_to_begin(self) -> bool:
-        # Behind a stop nobody begins any more.
-        return self._beginning > 0 and not self._stopped()
 
     def _held(self) -> Iterator[None]:
         try:

@@ -210,24 +210,24 @@ def measure_growth(state: WorkloadState, job: dict[str, Any], found: SafetyEvide
     """
     begun = time.monotonic()
     path = find_tool("compute-sanitizer")
-    unknown = "" if path is not None else "compute-sanitizer was not found any more"
+    if path is None:
+        return found.model_copy(update={"kept_unknown": "compute-sanitizer was not found any more"})
+    unknown = ""
     kept = list(found.kept)
-    for calls in GROWTH_CALLS if path is not None else ():
+    for calls in GROWTH_CALLS:
         parsed, ran, fault = _watched(path, state, job, "memcheck", calls=calls, limit_s=GROWTH_TIMEOUT_S)
         status, message = _ending(parsed, fault)
         if ran is None or parsed.findings or status is not ToolStatus.OK or ran.pool_unknown:
             unknown = message or (ran.pool_unknown if ran else "") or "memcheck had findings in later calls"
-            found = found if not parsed.findings else _with_findings(found, parsed)
+            # What is found in a later call is a finding like any other.
+            update = {"findings": parsed.findings, "finding_count": parsed.total} if parsed.findings else {}
+            found = found.model_copy(update=update)
             break
         kept.append(_kept(calls, parsed, ran))
     wall_ms = (found.wall_ms or 0.0) + (time.monotonic() - begun) * 1e3
-    update = {"kept": tuple(kept), "kept_unknown": unknown, "wall_ms": round(wall_ms, 1)}
-    return found.model_copy(update=update)
-
-
-def _with_findings(found: SafetyEvidence, parsed: sanitizer.Report) -> SafetyEvidence:
-    """What is found in a later call is a finding like any other."""
-    return found.model_copy(update={"findings": parsed.findings, "finding_count": parsed.total})
+    return found.model_copy(
+        update={"kept": tuple(kept), "kept_unknown": unknown, "wall_ms": round(wall_ms, 1)}
+    )
 
 
 def _kept(calls: int, parsed: sanitizer.Report, ran: Ran) -> KeptMemory:

@@ -24,8 +24,13 @@ def write(name):
     text = open({str(TOOLS)!r} + "/" + name).read()
     open(report, "w").write(text)
 """
-ANSWER = 'hear()\nsay(b"o")\nhear()\n'
-"""One call, then ``quit``."""
+ANSWER = """\
+hear()
+say(b"o")
+while b"finish" in (message := hear()) or message == b"c":
+    say(b"o" if message == b"c" else b'{"pool_bytes": 0}')
+"""
+"""Calls, what is kept if that is asked, then ``quit``."""
 
 
 def executable(path: Path, text: str) -> Path:
