@@ -225,9 +225,7 @@ def measure_growth(state: WorkloadState, job: dict[str, Any], found: SafetyEvide
             break
         kept.append(_kept(calls, parsed, ran))
     wall_ms = (found.wall_ms or 0.0) + (time.monotonic() - begun) * 1e3
-    return found.model_copy(
-        update={"kept": tuple(kept), "kept_unknown": unknown, "wall_ms": round(wall_ms, 1)}
-    )
+    return found.model_copy(update={"kept": tuple(kept), "kept_unknown": unknown, "wall_ms": round(wall_ms, 1)})
 
 
 def _kept(calls: int, parsed: sanitizer.Report, ran: Ran) -> KeptMemory:
