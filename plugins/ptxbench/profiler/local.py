@@ -158,15 +158,19 @@ class LocalProfiler:
         with self._queue.continuing():
             return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
 
-    def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
-        """compute-sanitizer over one call. An earlier check of the same object answers without the device."""
+    def sanitize(self, case: Case, built: Built, tool: SafetyTool, *, limit_s: float | None = None) -> SafetyEvidence:
+        """compute-sanitizer over one call. An earlier check of the same object answers without the device.
+
+        ``limit_s`` is for the call, where it is not the tool's usual one.
+        """
         checked = self._checked(case, built, tool)
         if checked is not None and self._safety_cache is not None:
             known = self._safety_cache.load(checked)
             if known is not None:
                 return known
         with self._queue.continuing() if tool == "memcheck" else self._queue.yielding():
-            found = SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+            limit = {} if limit_s is None else {"limit_s": str(limit_s)}
+            found = SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool, **limit))
         if checked is not None and self._safety_cache is not None:
             self._safety_cache.store(checked, found, at=datetime.now(UTC).isoformat(timespec="seconds"))
         return found

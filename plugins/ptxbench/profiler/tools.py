@@ -171,15 +171,17 @@ def count_instructions(state: WorkloadState, job: dict[str, Any]) -> Instruction
             worker.close()
 
 
-def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> SafetyEvidence:
-    """One compute-sanitizer tool over one call. Tool failures are statuses, not exceptions."""
+def sanitize(
+    state: WorkloadState, job: dict[str, Any], tool: SafetyTool, limit_s: float | None = None
+) -> SafetyEvidence:
+    """One compute-sanitizer tool over one call of at most ``limit_s``. Tool failures are statuses, not exceptions."""
     begun = time.monotonic()
     axes = dict(state.case.workload.axes)
     path = find_tool("compute-sanitizer")
     if path is None:
         missing = "compute-sanitizer was not found on PATH, in CUDA_HOME or in the pip wheels; install it"
         return SafetyEvidence(tool=tool, status=ToolStatus.UNAVAILABLE, message=missing, axes=axes)
-    parsed, ran, fault = _watched(path, state, job, tool)
+    parsed, ran, fault = _watched(path, state, job, tool, limit_s=limit_s)
     status, message = _ending(parsed, fault)
     leaks = tool == "memcheck" and ran is not None and not parsed.findings
     return SafetyEvidence(
