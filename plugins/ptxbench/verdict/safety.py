@@ -14,6 +14,9 @@ from ptxbench.verdict.quoting import quote
 GUARDS = "guards"
 """Name of the guard bands among the checks."""
 MEMCHECK = "memcheck"
+RACE_WARNING = "Warning: Race reported"
+"""racecheck's lower severity: hazards that may be intended, such as warp-level code that counts on threads which go on
+together (Compute Sanitizer User Manual, "Racecheck Tool"). Since Volta nothing promises that."""
 MEMORY_FAULTS = {
     700: "cudaErrorIllegalAddress",
     714: "cudaErrorHardwareStackError",
@@ -116,6 +119,11 @@ def _judge_tool(evidence: Evidence, tool: str) -> ToolSafety:
     if run.outputs_match is False and _right_without_tools(evidence):
         message = f"{tool}: under it the outputs were wrong, without it right: it did not see what was measured"
         return ToolSafety(safe=Safe.UNKNOWN, message=message)
+    if run.message.startswith(RACE_WARNING):
+        message = (
+            f"{tool}: hazards that it takes for meant, and that are races where they are not: {quote(run.message)}"
+        )
+        return ToolSafety(safe=Safe.UNKNOWN, message=message)
     return _kept(run) or ToolSafety(safe=Safe.YES, message=_clean(run))
 
 
@@ -139,12 +147,15 @@ def _kept(run: SafetyEvidence) -> ToolSafety | None:
 
 
 def _clean(run: SafetyEvidence) -> str:
-    remarks = ["no findings"]
+    axes = ", ".join(f"{name} {size}" for name, size in run.axes.items())
+    remarks = [f"no findings at {axes}" if axes else "no findings"]
     if run.kept and not run.kept[0].nothing:
         last = run.kept[-1]
         remarks.append(f"keeps {max(last.allocated_bytes, last.pool_bytes):,} bytes between calls, which do not grow")
     if run.checked_before:
         remarks.append(f"checked before on {quote(run.checked_before)}")
+    if run.message:
+        remarks.append(f"the tool remarked: {quote(run.message)}")
     return "; ".join(remarks)
 
 

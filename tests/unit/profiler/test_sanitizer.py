@@ -215,5 +215,5 @@ def test_arguments_track_stream_order_for_memcheck_only() -> None:
     assert "--track-stream-ordered-races" in memcheck
     assert memcheck[memcheck.index("--leak-check") + 1] == "full"
     for tool in ("initcheck", "synccheck", "racecheck"):
-        others = arguments(tool, Path("/r/report"))  # type: ignore[arg-type]
+        others = arguments(tool, Path("/r/report"))
         assert not {"--track-stream-ordered-races", "--leak-check"} & set(others)

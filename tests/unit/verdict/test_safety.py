@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ptxbench.profiler.sanitizer import parse
 from ptxbench.records import (
     SAFETY_TOOLS,
     Evidence,
@@ -19,6 +20,7 @@ from ptxbench.records import (
 )
 from ptxbench.verdict.safety import describe_findings, judge_safety
 from tests.unit.factories import make_call, make_comparison, make_evidence, make_run, make_safety, make_trial
+from tests.unit.profiler.samples import report
 
 ALL = tuple(make_safety(tool) for tool in SAFETY_TOOLS)
 
@@ -145,6 +147,22 @@ def test_whether_it_grows_may_be_unknown(changes: dict[str, Any]) -> None:
 
 
 # What a tool did not see
+
+
+def test_a_hazard_that_may_be_meant_is_unknown() -> None:
+    parsed = parse(report("racecheck_warning.txt"))
+    found = make_safety("racecheck", message=parsed.remark)
+    decision = judge_safety(make_evidence(safety=(make_safety(), found)))
+    assert (parsed.findings, decision.safe) == ((), Safe.UNKNOWN)
+    assert "sum(int *)+0x70" in decision.message
+
+
+def test_other_remarks_are_told_and_decide_nothing() -> None:
+    found = make_safety(message="Program hit cudaErrorInvalidValue", axes={"M": 8192})
+    decision = judge_safety(make_evidence(safety=(found,)))
+    assert decision.safe is Safe.YES
+    said = "no findings at M 8192; the tool remarked: Program hit cudaErrorInvalidValue"
+    assert decision.checks["memcheck"].message == said
 
 
 def test_outputs_that_were_right_only_without_the_tool_are_unknown() -> None:
