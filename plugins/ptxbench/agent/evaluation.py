@@ -5,19 +5,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ptxbench.agent.meter import Meter
-from ptxbench.errors import InfrastructureError
+from ptxbench.agent.safety import (
+    DEFAULT_SAFETY,
+    SafetyLevel,
+    not_run,
+    tools_before_numbers,
+    tools_beside_numbers,
+    with_lines,
+)
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models import Proposal
 from ptxbench.profiler import Profiler
-from ptxbench.records import Build, BuildStatus, Candidate, Evidence, RunStatus, Verdict
+from ptxbench.records import Build, BuildStatus, Candidate, Evidence, SafetyTool, Verdict
 from ptxbench.verdict import judge, judge_extraction_error
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
     from ptxbench.toolchain import Built, Toolchain
+    from ptxbench.toolchain.source_lines import SourceLines
 
 EvidenceOrigin = Literal["measured", "replayed", "none"]
 
@@ -37,12 +46,20 @@ class Evaluator:
     """Builds and measures proposals. Safe for several threads; builds are limited to ``compile_slots`` at a time.
 
     ``discover`` finds the toolchain; it is called once, when the first candidate needs it. ``meter`` hears of the time
-    that profilers measure.
+    that profilers measure. ``safety`` says which sanitizers look at what is measured.
     """
 
-    def __init__(self, discover: Callable[[], Toolchain], compile_slots: int, meter: Meter | None = None) -> None:
+    def __init__(
+        self,
+        discover: Callable[[], Toolchain],
+        compile_slots: int,
+        meter: Meter | None = None,
+        *,
+        safety: SafetyLevel = DEFAULT_SAFETY,
+    ) -> None:
         self._discover = discover
         self._meter = meter or Meter()
+        self._safety: SafetyLevel = safety
         self._toolchain: Toolchain | None = None
         self._lock = threading.Lock()
         self._compile_slots = threading.BoundedSemaphore(compile_slots)
@@ -55,7 +72,13 @@ class Evaluator:
             return Evaluation(None, None, "none", verdict, stages)
         with _timed(stages, "build"):
             built = self._build(proposal.candidate, case)
-        evidence = self._measure(case, built, profiler, stages) if built.build.status is BuildStatus.OK else None
+        evidence = None
+        if built.build.status is BuildStatus.OK:
+            evidence = self._measure(case, built, profiler, stages)
+        if evidence is not None and profiler.origin == "measured":
+            candidate = proposal.candidate
+            with _timed(stages, "sanitize"):
+                evidence = with_lines(evidence, built.build.kernels, lambda: self._source_lines(candidate, case, built))
         with _timed(stages, "judge"):
             verdict = judge(case, built.build, evidence)
         return Evaluation(built.build, evidence, profiler.origin if evidence else "none", verdict, stages)
@@ -88,18 +111,42 @@ class Evaluator:
             evidence = profiler.evaluate(case, built)
         if evidence is None:
             return None
-        # A sanitizer slows a kernel down by orders of magnitude: what ran out of time, or never loaded, has nothing
-        # to tell it.
-        if evidence.run.status not in (RunStatus.TIMEOUT, RunStatus.LOAD_ERROR):
-            with _timed(stages, "sanitize"), self._meter.measuring():
-                safety = profiler.sanitize(case, built, "memcheck")
-            evidence = evidence.model_copy(update={"safety": (*evidence.safety, safety)})
+        evidence = self._sanitized(
+            case, built, profiler, evidence, tools_before_numbers(self._safety, evidence), stages
+        )
         verdict = judge(case, built.build, evidence)
         if verdict.correct and verdict.target_present:
             with _timed(stages, "instructions"), self._meter.measuring():
                 instructions = profiler.instructions(case, built)
             evidence = evidence.model_copy(update={"instructions": instructions})
+        if self._safety == "off":
+            skipped = not_run("memcheck", "switched off: --safety off")
+            return evidence.model_copy(update={"safety": (*evidence.safety, skipped)})
+        # What a model is told of its turn holds all findings, so the turn waits for these; other candidates do not, and
+        # go before them on the device.
+        others = tools_beside_numbers(self._safety, evidence)
+        return self._sanitized(case, built, profiler, evidence, others, stages)
+
+    def _sanitized(
+        self,
+        case: Case,
+        built: Built,
+        profiler: Profiler,
+        evidence: Evidence,
+        tools: tuple[SafetyTool, ...],
+        stages: dict[str, float],
+    ) -> Evidence:
+        for tool in tools:
+            with _timed(stages, "sanitize"), self._meter.measuring():
+                safety = profiler.sanitize(case, built, tool)
+            evidence = evidence.model_copy(update={"safety": (*evidence.safety, safety)})
         return evidence
+
+    def _source_lines(self, candidate: Candidate, case: Case, built: Built) -> SourceLines | None:
+        """Lines of the candidate by place in its code. A line is a help, not a result: faults are no reason to fail."""
+        with suppress(InfrastructureError, InputError), self._compile_slots:
+            return self._found().source_lines(candidate, case.arch, built)
+        return None
 
 
 @contextmanager
@@ -108,4 +155,4 @@ def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        stages[name] = round((time.perf_counter() - started) * 1e3, 3)
+        stages[name] = round(stages.get(name, 0.0) + (time.perf_counter() - started) * 1e3, 3)

@@ -155,8 +155,10 @@ class Bench:
         return Session({name: suite_identity(cases) for name, cases in self._content().items()}, turns, terms)
 
     def _conditions(self) -> dict[str, JsonValue]:
-        """What prompts hold beside the knowledge level."""
+        """What prompts hold beside the knowledge level, feedback included."""
         found: dict[str, JsonValue] = {"expert_guidance": True} if self.options.guidance else {}
+        if self.options.safety != "memcheck":  # feedback tells of what was looked for
+            found["safety"] = self.options.safety
         if self.options.retrieval is not None:
             from ptxbench.adapt.retrieval_notes import conditions
 
@@ -221,7 +223,7 @@ class Bench:
         """What builds and judges candidates."""
         from ptxbench.agent import Evaluator
 
-        return Evaluator(find_toolchain, compile_slots(), self.meter)
+        return Evaluator(find_toolchain, compile_slots(), self.meter, safety=self.options.safety)
 
     def pack(self, case: Case) -> Pack:
         """The knowledge that a prompt on this case holds. Raises InputError for a broken pack."""

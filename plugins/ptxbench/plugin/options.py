@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from ptxbench.arguments import count, positive
 from ptxbench.errors import InputError
+from ptxbench.plugin.report_path import check_report_path
 
 DEFAULT_TURNS = 8
 """PROTOCOL 1."""
@@ -47,6 +47,7 @@ class Options:
     ptx_json: Path | None
     min_speedup: float | None
     concurrency: int
+    safety: Literal["off", "memcheck", "full"] = "memcheck"
     knowledge: Literal["params", "templates", "full"] = "full"
     guidance: bool = False
     """Whether prompts hold the packs' expert guidance."""
@@ -162,6 +163,15 @@ def _add_running(group: pytest.OptionGroup) -> None:
         default=4,
         metavar="N",
         help="trajectories in progress at once, per worker (default: 4)",
+    )
+
+    group.addoption(
+        "--safety",
+        dest="ptx_safety",
+        choices=("off", "memcheck", "full"),
+        default="memcheck",
+        help="which tools of compute-sanitizer look at each measured kernel: none, memcheck (default), or full: also "
+        "initcheck, synccheck and racecheck on shrunk axes (docs/safety.md)",
     )
 
 
@@ -303,7 +313,7 @@ def read_options(config: pytest.Config) -> Options:
     """The parsed options. Raises pytest.UsageError for a report that could not be written, and options out of place."""
     option = config.option
     if option.ptx_json is not None:
-        _check_report_path(option.ptx_json)
+        check_report_path(option.ptx_json)
     if option.ptx_max_regression is not None and option.ptx_baseline is None:
         raise pytest.UsageError(
             "expected --max-regression beside --baseline FILE, found it alone; name the JSON report to compare with"
@@ -320,6 +330,7 @@ def read_options(config: pytest.Config) -> Options:
         ptx_json=option.ptx_json,
         min_speedup=option.ptx_min_speedup,
         concurrency=option.ptx_concurrency,
+        safety=option.ptx_safety,
         knowledge=option.ptx_knowledge,
         guidance=option.ptx_guidance,
         retrieval=option.ptx_retrieval,
@@ -365,29 +376,6 @@ def _retrieval_from(config: pytest.Config) -> tuple[Path, ...]:
 def _models_file_of_environment() -> Path | None:
     path = os.environ.get(MODELS_VARIABLE, "").strip()
     return Path(path).expanduser() if path else None
-
-
-def _check_report_path(path: Path) -> None:
-    """Find out before the run what would lose its report after it."""
-    folder = path.parent
-    found = ""
-    if path.is_dir():
-        found = "it is a folder"
-    elif not folder.exists():
-        found = f"there is no folder {folder}"
-    elif not folder.is_dir():
-        found = f"{folder} is not a folder"
-    else:
-        try:
-            # Permissions do not tell: a read-only file system refuses whoever has them.
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            found = f"no file can be made in {folder}: {error.strerror}"
-    if found:
-        raise pytest.UsageError(
-            f"--ptx-json {path}: expected a file that the report can be written to, found: {found}; "
-            "choose a path in a folder that you may write to"
-        )
 
 
 def _bounded_count(text: str) -> int:

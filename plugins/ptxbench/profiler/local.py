@@ -21,8 +21,10 @@ from ptxbench.profiler import defences
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
 from ptxbench.profiler.environment import import_path
-from ptxbench.profiler.protocol import Health, SafetyTool
-from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
+from ptxbench.profiler.protocol import Health
+from ptxbench.profiler.safety_cache import CheckedObject, SafetyCache, checked_object
+from ptxbench.profiler.tools import find_tool, tool_version
+from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence, SafetyTool
 
 if TYPE_CHECKING:
     from ptxbench.cases.case import Case
@@ -50,8 +52,10 @@ class LocalProfiler:
         stopped: Callable[[], bool] = lambda: False,
         without: Iterable[str] = (),
         call_timeout_s: float | None = None,
+        safety_cache: SafetyCache | None = None,
     ) -> None:
-        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations.
+        """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations; without
+        ``safety_cache`` every sanitizer runs.
 
         Once ``stopped`` says so, evaluations that wait for the device raise InfrastructureError("stopped").
         ``without`` names defences to switch off (InputError for unknown ones) and ``call_timeout_s`` shortens the time
@@ -66,6 +70,7 @@ class LocalProfiler:
             )
         self._root = root
         self._state_budget_bytes = state_budget_bytes
+        self._safety_cache = safety_cache
         self._queue = DeviceQueue(stopped)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Connection | None = None
@@ -164,10 +169,32 @@ class LocalProfiler:
         with self._queue.continuing():
             return InstructionEvidence.model_validate_json(self._request("instructions", case, built))
 
-    def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
-        """compute-sanitizer over one call."""
-        with self._queue.continuing():
-            return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
+    def sanitize(self, case: Case, built: Built, tool: SafetyTool, *, limit_s: float | None = None) -> SafetyEvidence:
+        """compute-sanitizer over one call. An earlier check of the same object answers without the device.
+
+        ``limit_s`` is for the call, where it is not the tool's usual one.
+        """
+        checked = self._checked(case, built, tool)
+        if checked is not None and self._safety_cache is not None:
+            known = self._safety_cache.load(checked)
+            if known is not None:
+                return known
+        with self._queue.continuing() if tool == "memcheck" else self._queue.yielding():
+            limit = {} if limit_s is None else {"limit_s": str(limit_s)}
+            found = SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool, **limit))
+        if checked is not None and self._safety_cache is not None:
+            self._safety_cache.store(checked, found, at=datetime.now(UTC).isoformat(timespec="seconds"))
+        return found
+
+    def _checked(self, case: Case, built: Built, tool: SafetyTool) -> CheckedObject | None:
+        """What a check now would answer for; None where nothing is kept or something of it is not known."""
+        if self._safety_cache is None:
+            return None
+        path, device = find_tool("compute-sanitizer"), self.health().device
+        version = tool_version(path) if path is not None else "unknown"
+        if version == "unknown" or device is None:
+            return None
+        return checked_object(case, built, tool, tool_version=version, device=device)
 
     def health(self) -> Health:
         """The device, starting the oracle if needed. Waits for nobody's measurement once the device is known."""

@@ -122,7 +122,12 @@ class Oracle:
         self._warm_beside_tools()
         case = read_case(request["case"])
         state, _ = self._state(case if request["tool"] == "memcheck" else case.shrunk())
-        return tools.sanitize(state, self._job(state, request), request["tool"]).model_dump(mode="json")
+        limit_s = float(request["limit_s"]) if "limit_s" in request else None
+        found = tools.sanitize(state, self._job(state, request), request["tool"], limit_s)
+        if tools.keeps_memory(found):
+            small, _ = self._state(case.shrunk())
+            found = tools.measure_growth(small, self._job(small, request), found)
+        return found.model_dump(mode="json")
 
     def _warm_beside_tools(self) -> None:
         """Nobody reads a clock while a tool runs."""

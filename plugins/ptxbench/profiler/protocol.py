@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from ptxbench.errors import InputError
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, Record, SafetyEvidence
+from ptxbench.records import SafetyTool as SafetyTool
 
 if TYPE_CHECKING:
     from ptxbench.cases.case import Case
     from ptxbench.toolchain import Built
-
-SafetyTool = Literal["memcheck", "initcheck", "synccheck", "racecheck"]
 
 
 class Health(Record):
@@ -42,7 +41,11 @@ class Profiler(Protocol):
         """Executed counts per SASS opcode over one call on the evaluated workload."""
 
     def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
-        """One sanitizer tool over one call: memcheck on the full workload, the others on shrunk axes."""
+        """One sanitizer tool over one call: memcheck on the full workload, the others on shrunk axes.
+
+        memcheck is needed before numbers count, so it goes before what begins; the others give way to all else. May
+        answer from an earlier check of the same object.
+        """
 
     def health(self) -> Health:
         """Device and state, without measuring anything."""
@@ -69,5 +72,6 @@ def open_profiler(
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
     from ptxbench.profiler.local import LocalProfiler
+    from ptxbench.profiler.safety_cache import SafetyCache
 
-    return LocalProfiler(root=root, stopped=stopped)
+    return LocalProfiler(root=root, stopped=stopped, safety_cache=SafetyCache.default())

@@ -7,10 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ptxbench.records import SafetyFinding
+from ptxbench.records import LEAK, SafetyFinding
+from ptxbench.records.base import MOST_COUNT
 
 if TYPE_CHECKING:
-    from ptxbench.profiler.protocol import SafetyTool
+    from ptxbench.records import SafetyTool
 
 PREFIX = "========="
 PRINT_LIMIT = 20
@@ -20,16 +21,23 @@ MAX_DETAILS = 5
 """Lines kept under a finding's heading: place, thread, address, nearest allocation."""
 _BACKTRACE = "Saved host backtrace"
 """Above the frames of the interpreter and of our own program, which say nothing about the candidate."""
+_FRAME = "Host Frame:"
+_OBJECT = "in kernel.so"
+"""How a host frame ends that is of the candidate's object (``toolchain.cache``)."""
 _SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error")
 _RACE_SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d+) hazard")
-_AT = re.compile(r"(?:^|\baccess |\) )at (?P<what>.+?)(?:\+0x[0-9a-f]+(?: in (?P<where>.+?))?)?(?: \[\d+ hazards?\])?$")
+_LEAK = "Leaked "
+_LEAKED = re.compile(r"^Leaked ([\d,]+) bytes?")
+_LEAK_SUMMARY = re.compile(r"LEAK SUMMARY: ([\d,]+) bytes? leaked in ([\d,]+) allocation")
+_AT = re.compile(
+    r"(?:^|\baccess |\) )at (?P<what>.+?)(?:\+0x(?P<offset>[0-9a-f]+)(?: in (?P<where>.+?))?)?(?: \[\d+ hazards?\])?$"
+)
 """``at KERNEL+0x1b0 in FILE:LINE``; of racecheck also ``... and Read access at ... [508 hazards]``."""
 _NOT_A_FINDING = (
     "COMPUTE-SANITIZER",
     "ERROR SUMMARY",
     "RACECHECK SUMMARY",
     "LEAK SUMMARY",
-    "Leaked ",  # memory kept for the next call is no misuse
     "Target application",
     "Host API memory access error",  # initcheck, of our own copies: another process wrote the arena
 )
@@ -41,6 +49,13 @@ _FAILURE = ("Error:", "Internal", "Device not supported")
 """The tool itself failed: what it did not find means nothing."""
 
 
+class Kept(NamedTuple):
+    """Device memory that was not freed when the context was destroyed."""
+
+    allocated_bytes: int = 0
+    allocations: int = 0
+
+
 class Report(NamedTuple):
     """What the tool said. ``complete``: it reached its summary and did not fail; ``remark``: its own complaint."""
 
@@ -48,37 +63,55 @@ class Report(NamedTuple):
     total: int
     complete: bool
     remark: str
+    leaks: tuple[SafetyFinding, ...] = ()
+    """Memory kept for the next call is no misuse, so it is among no findings."""
+    kept: Kept = Kept()
 
 
 def arguments(tool: SafetyTool, report: Path) -> list[str]:
     """The tool's command line before the program."""
     # Padding keeps an access just past a buffer from landing in the next one, where nothing would be wrong with it.
-    extra = ["--track-stream-ordered-races", "all", "--padding", str(PADDING_BYTES)] if tool == "memcheck" else []
+    memcheck = ["--track-stream-ordered-races", "all", "--padding", str(PADDING_BYTES), "--leak-check", "full"]
+    extra = memcheck if tool == "memcheck" else []
     return ["--tool", tool, "--print-limit", str(PRINT_LIMIT), "--log-file", str(report), *extra]
 
 
 def parse(text: str) -> Report:
     """Read a report, complete or cut off. Paragraphs are separated by an empty ``=========`` line."""
     findings: list[SafetyFinding] = []
+    leaks: list[SafetyFinding] = []
     asides: list[str] = []
     failures: list[str] = []
+    leaked = 0
     for block in _blocks(text):
         head = block[0]
-        if head.startswith(_ASIDE):
+        if size := _LEAKED.match(head):
+            leaks.append(_leak(block))
+            leaked += _number(size[1])
+        elif head.startswith(_ASIDE):
             asides.append(head)
         elif head.startswith(_FAILURE) and not head.startswith(_RACE):
             failures.append(head)
-        elif not head.startswith(_NOT_A_FINDING) and (finding := _finding(block)):
+        elif not head.startswith((_LEAK, *_NOT_A_FINDING)) and (finding := _finding(block)):
             findings.append(finding)
     summary = _SUMMARY.search(text) or _RACE_SUMMARY.search(text)
-    # The summary counts failed API calls among the errors.
-    counted = int(summary[1]) - sum(head.startswith("Program hit ") for head in asides) if summary else 0
+    total = _LEAK_SUMMARY.search(text)
+    kept = Kept(_number(total[1]), _number(total[2])) if total else Kept(leaked, len(leaks))
+    # The summary counts failed API calls and leaks among the errors.
+    others = sum(head.startswith("Program hit ") for head in asides) + kept.allocations
+    counted = int(summary[1]) - others if summary else 0
     return Report(
         findings=tuple(findings[:PRINT_LIMIT]),
         total=max(counted, len(findings)) if findings else 0,
         complete=summary is not None and not failures,
         remark=next(iter(failures + asides), "")[:MAX_LINE_CHARS],
+        leaks=tuple(leaks[:PRINT_LIMIT]),
+        kept=kept,
     )
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def _blocks(text: str) -> list[list[str]]:
@@ -97,17 +130,24 @@ def _blocks(text: str) -> list[list[str]]:
 
 
 def _finding(block: list[str]) -> SafetyFinding | None:
-    kernel = location = ""
+    place: re.Match[str] | None = None
     for line in block:
-        at = _AT.search(line)
-        if at and not kernel:
-            kernel, location = at["what"], at["where"] or ""
-    if not kernel and len(block) == 1:
+        place = place or _AT.search(line)
+    if place is None and len(block) == 1:
         return None
     details = list(takewhile(lambda line: not line.startswith(_BACKTRACE), block[1:]))
+    offset = int(place["offset"], 16) if place and place["offset"] else None
     return SafetyFinding(
         kind=block[0][:MAX_LINE_CHARS],
         message="\n".join(line[:MAX_LINE_CHARS] for line in details[:MAX_DETAILS]),
-        kernel=kernel[:MAX_LINE_CHARS],
-        location=location,
+        kernel=place["what"][:MAX_LINE_CHARS] if place else "",
+        location=(place["where"] or "") if place else "",
+        offset=offset if offset is None or offset <= MOST_COUNT else None,
     )
+
+
+def _leak(block: list[str]) -> SafetyFinding:
+    """Which function of the candidate allocated: its object's frames, innermost first. Host code has no lines."""
+    frames = [line for line in block[1:] if line.startswith(_FRAME) and line.endswith(_OBJECT)]
+    said = "\n".join(line[:MAX_LINE_CHARS] for line in (block[0], *frames[:MAX_DETAILS]))
+    return SafetyFinding(kind=LEAK, message=said)

@@ -6,6 +6,7 @@ The tool starts the sandbox; the oracle stages inputs, asks for one call and com
 from __future__ import annotations
 
 import glob
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
@@ -24,13 +25,13 @@ from ptxbench.profiler.state import WorkloadState
 from ptxbench.profiler.worker import Worker, sandbox_command
 from ptxbench.records import (
     InstructionEvidence,
+    KeptMemory,
     RunStatus,
     SafetyEvidence,
+    SafetyTool,
     ToolStatus,
 )
-
-if TYPE_CHECKING:
-    from ptxbench.profiler.protocol import SafetyTool
+from ptxbench.records.base import MOST_COUNT
 
 TOOL_START_TIMEOUT_S = 90.0
 TOOL_CALL_TIMEOUT_S = 300.0
@@ -38,6 +39,11 @@ TOOL_CALL_TIMEOUT_S = 300.0
 TOOL_END_TIMEOUT_S = 60.0
 FINDINGS_GRACE_S = 3.0
 """A finding that repeats per thread makes the sanitizer take minutes: this long after its first one it is ended."""
+GROWTH_CALLS = (4, 8)
+"""Calls after which kept memory is measured again, on the shrunk workload. What a candidate keeps for later calls, a
+ring of buffers included, is there after four; what is allocated in every call has doubled after eight."""
+GROWTH_TIMEOUT_S = 60.0
+"""For the calls of one such measurement."""
 _POLL_S = 0.25
 
 
@@ -64,22 +70,42 @@ def tool_version(path: str) -> str:
     return lines[-1].removeprefix("Version").strip() if lines else "unknown"
 
 
-def _run_call(worker: Worker, stop_early: Callable[[], bool]) -> None:
+class Ran(NamedTuple):
+    """What became of calls under a tool."""
+
+    passed: bool
+    """Whether the outputs of the last one passed."""
+    pool_bytes: int | None = None
+    """In use in the device's memory pool behind them. None where that was not asked."""
+    pool_unknown: str = ""
+    """Why it is not known although it was asked."""
+
+
+def _run_call(worker: Worker, stop_early: Callable[[], bool], begun: float, limit_s: float) -> None:
     """One call under a tool, given up early when the tool has already said enough. Raises WorkerError."""
-    deadline = time.monotonic() + TOOL_CALL_TIMEOUT_S
     worker.begin_call()
     while not worker.answered(_POLL_S):
         if stop_early():
             raise WorkerError(RunStatus.RUNTIME_ERROR, "ended at the first findings")
-        if time.monotonic() > deadline:
-            raise WorkerError(RunStatus.TIMEOUT, f"no answer within {TOOL_CALL_TIMEOUT_S:.0f} s under the tool")
+        if time.monotonic() > begun + limit_s:
+            raise WorkerError(RunStatus.TIMEOUT, f"no answer within {limit_s:.0f} s under the tool")
     worker.finish_call()
 
 
 def _under_tool(
-    state: WorkloadState, job: dict[str, Any], worker: Worker, stop_early: Callable[[], bool] = lambda: False
-) -> bool | None:
-    """Load, stage, call, let the tool finish. True or False: whether the outputs passed. Raises WorkerError."""
+    state: WorkloadState,
+    job: dict[str, Any],
+    worker: Worker,
+    stop_early: Callable[[], bool] = lambda: False,
+    *,
+    calls: int = 1,
+    limit_s: float | None = None,
+    finish: bool = False,
+) -> Ran:
+    """Load, stage, call, let the tool finish. Raises WorkerError.
+
+    ``limit_s`` is for all calls together; with ``finish`` the process says what it keeps and destroys its context.
+    """
     try:
         worker.wait_ready(TOOL_START_TIMEOUT_S)
     except InfrastructureError as error:
@@ -88,14 +114,29 @@ def _under_tool(
     worker.load(job, TOOL_CALL_TIMEOUT_S)
     state.arena.arm()
     draw = state.checked[0]
-    state.stage(draw)
-    _run_call(worker, stop_early)
+    begun = time.monotonic()
+    for _ in range(calls):
+        state.stage(draw)
+        _run_call(worker, stop_early, begun, TOOL_CALL_TIMEOUT_S if limit_s is None else limit_s)
     # By the rule of a timed call: this draw need not be one that the library has qualified.
     passed = not failed(state.compare(draw, 0))
+    ran = _finished(worker, passed) if finish else Ran(passed)
     worker.notify("quit")
     if worker.exit_code(TOOL_END_TIMEOUT_S) is None:
         raise WorkerError(RunStatus.TIMEOUT, f"the tool did not end within {TOOL_END_TIMEOUT_S:.0f} s")
-    return passed
+    return ran
+
+
+def _finished(worker: Worker, passed: bool) -> Ran:
+    """Have the process destroy its context. What goes wrong there says nothing of the calls before it."""
+    try:
+        answer: Any = json.loads(worker.request("finish", TOOL_END_TIMEOUT_S))
+        pool_bytes = answer.get("pool_bytes") if isinstance(answer, dict) else None
+        if isinstance(pool_bytes, int) and 0 <= pool_bytes <= MOST_COUNT:
+            return Ran(passed, pool_bytes)
+        return Ran(passed, pool_unknown=f"the process could not end in good order: {str(answer)[:200]}")
+    except (WorkerError, ValueError, RecursionError) as error:
+        return Ran(passed, pool_unknown=f"the process did not end in good order: {error}")
 
 
 def count_instructions(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
@@ -111,7 +152,7 @@ def count_instructions(state: WorkloadState, job: dict[str, Any]) -> Instruction
     log = ""
     try:
         worker, report = _start(path, ncu.arguments, "--under-tool")
-        passed = _under_tool(state, job, worker)
+        passed = _under_tool(state, job, worker).passed
         log = _read(report)
         counts = ncu.parse(log)
         if not counts:
@@ -130,14 +171,84 @@ def count_instructions(state: WorkloadState, job: dict[str, Any]) -> Instruction
             worker.close()
 
 
-def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> SafetyEvidence:
-    """One compute-sanitizer tool over one call. Tool failures are statuses, not exceptions."""
+def sanitize(
+    state: WorkloadState, job: dict[str, Any], tool: SafetyTool, limit_s: float | None = None
+) -> SafetyEvidence:
+    """One compute-sanitizer tool over one call of at most ``limit_s``. Tool failures are statuses, not exceptions."""
+    begun = time.monotonic()
     axes = dict(state.case.workload.axes)
     path = find_tool("compute-sanitizer")
     if path is None:
         missing = "compute-sanitizer was not found on PATH, in CUDA_HOME or in the pip wheels; install it"
         return SafetyEvidence(tool=tool, status=ToolStatus.UNAVAILABLE, message=missing, axes=axes)
-    version = tool_version(path)
+    parsed, ran, fault = _watched(path, state, job, tool, limit_s=limit_s)
+    status, message = _ending(parsed, fault)
+    leaks = tool == "memcheck" and ran is not None and not parsed.findings
+    return SafetyEvidence(
+        tool=tool,
+        status=status,
+        message=message,
+        version=tool_version(path),
+        findings=parsed.findings,
+        finding_count=parsed.total,
+        axes=axes,
+        outputs_match=None if ran is None else ran.passed,
+        leaks=parsed.leaks,
+        kept=(_kept(1, parsed, ran),) if leaks and ran is not None else (),
+        kept_unknown=ran.pool_unknown if leaks and ran is not None else "",
+        wall_ms=round((time.monotonic() - begun) * 1e3, 1),
+    )
+
+
+def keeps_memory(found: SafetyEvidence) -> bool:
+    """Whether it must be seen if what a candidate keeps grows: it is clean so far and has not freed all."""
+    return found.status is ToolStatus.OK and any(not kept.nothing for kept in found.kept) and not found.kept_unknown
+
+
+def measure_growth(state: WorkloadState, job: dict[str, Any], found: SafetyEvidence) -> SafetyEvidence:
+    """Add what is kept after more calls, which tells memory that is kept from memory that is lost.
+
+    ``state`` is of the shrunk workload. Tool failures end it, and the evidence says so.
+    """
+    begun = time.monotonic()
+    path = find_tool("compute-sanitizer")
+    if path is None:
+        return found.model_copy(update={"kept_unknown": "compute-sanitizer was not found any more"})
+    unknown = ""
+    kept = list(found.kept)
+    for calls in GROWTH_CALLS:
+        parsed, ran, fault = _watched(path, state, job, "memcheck", calls=calls, limit_s=GROWTH_TIMEOUT_S)
+        status, message = _ending(parsed, fault)
+        if ran is None or parsed.findings or status is not ToolStatus.OK or ran.pool_unknown:
+            unknown = message or (ran.pool_unknown if ran else "") or "memcheck had findings in later calls"
+            # What is found in a later call is a finding like any other.
+            update = {"findings": parsed.findings, "finding_count": parsed.total} if parsed.findings else {}
+            found = found.model_copy(update=update)
+            break
+        kept.append(_kept(calls, parsed, ran))
+    wall_ms = (found.wall_ms or 0.0) + (time.monotonic() - begun) * 1e3
+    return found.model_copy(update={"kept": tuple(kept), "kept_unknown": unknown, "wall_ms": round(wall_ms, 1)})
+
+
+def _kept(calls: int, parsed: sanitizer.Report, ran: Ran) -> KeptMemory:
+    return KeptMemory(
+        calls=calls,
+        allocations=min(parsed.kept.allocations, MOST_COUNT),
+        allocated_bytes=min(parsed.kept.allocated_bytes, MOST_COUNT),
+        pool_bytes=ran.pool_bytes or 0,
+    )
+
+
+def _watched(
+    path: str,
+    state: WorkloadState,
+    job: dict[str, Any],
+    tool: SafetyTool,
+    *,
+    calls: int = 1,
+    limit_s: float | None = None,
+) -> tuple[sanitizer.Report, Ran | None, WorkerError | None]:
+    """Calls under a sanitizer: its report, and what became of the calls or what they failed with."""
     worker, report = _start(path, lambda log: sanitizer.arguments(tool, log), "--under-tool", "--private")
     first_finding: list[float] = []
 
@@ -146,9 +257,11 @@ def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> Saf
             first_finding.append(time.monotonic())
         return bool(first_finding) and time.monotonic() - first_finding[0] > FINDINGS_GRACE_S
 
+    ran: Ran | None = None
     fault: WorkerError | None = None
     try:
-        _under_tool(state, job, worker, said_enough)
+        finish = tool == "memcheck"
+        ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
     except WorkerError as caught:
         fault = caught
         worker.notify("quit")
@@ -158,16 +271,7 @@ def sanitize(state: WorkloadState, job: dict[str, Any], tool: SafetyTool) -> Saf
     finally:
         parsed = sanitizer.parse(_read(report))
         worker.close()
-    status, message = _ending(parsed, fault)
-    return SafetyEvidence(
-        tool=tool,
-        status=status,
-        message=message,
-        version=version,
-        findings=parsed.findings,
-        finding_count=parsed.total,
-        axes=axes,
-    )
+    return parsed, ran, fault
 
 
 def _ending(parsed: sanitizer.Report, fault: WorkerError | None) -> tuple[ToolStatus, str]:

@@ -46,14 +46,20 @@ from ptxbench.records.evidence import (
     OutputComparison,
     RunEvidence,
     RunStatus,
-    SafetyEvidence,
-    SafetyFinding,
     Timing,
-    ToolStatus,
     Trial,
     WaitingPlace,
     tolerated_mismatches,
 )
+from ptxbench.records.safety import (
+    LEAK,
+    SAFETY_TOOLS,
+    KeptMemory,
+    SafetyEvidence,
+    SafetyFinding,
+    SafetyTool,
+)
+from ptxbench.records.tool_status import ToolStatus
 from ptxbench.records.turn import (
     PASSING_ENDS,
     EndReason,
@@ -63,14 +69,16 @@ from ptxbench.records.turn import (
     TurnKey,
     TurnRecord,
 )
-from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
+from ptxbench.records.verdict import Outcome, Safe, Target, ToolSafety, Verdict
 
 __all__ = [
     "CORRECTNESS_CALL",
+    "LEAK",
     "NO_KERNEL_RAN",
     "OFFICIAL_FAMILY",
     "PASSING_ENDS",
     "POWER_LIMIT",
+    "SAFETY_TOOLS",
     "BaselineMeasurement",
     "Build",
     "BuildStatus",
@@ -92,6 +100,7 @@ __all__ = [
     "InfrastructureFault",
     "InstructionCount",
     "InstructionEvidence",
+    "KeptMemory",
     "KernelLaunch",
     "KernelResources",
     "KernelSass",
@@ -111,9 +120,11 @@ __all__ = [
     "Safe",
     "SafetyEvidence",
     "SafetyFinding",
+    "SafetyTool",
     "Sha256",
     "Target",
     "Timing",
+    "ToolSafety",
     "ToolStatus",
     "ToolchainIdentity",
     "TrajectoryEnd",

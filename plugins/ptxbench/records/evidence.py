@@ -15,6 +15,8 @@ from pydantic import Field
 from ptxbench.records.base import MOST_NS, Amount, Count, Nanoseconds, Real, Record, Sha256
 from ptxbench.records.conditions import Containment, Disturbance, LoadedCode
 from ptxbench.records.mismatch import MismatchPattern
+from ptxbench.records.safety import SafetyEvidence
+from ptxbench.records.tool_status import ToolStatus
 
 
 class DeviceIdentity(Record):
@@ -288,16 +290,6 @@ class RunEvidence(Record):
     """Empty where nothing was seen, where the driver tells nothing, and in evidence older than this field."""
 
 
-class ToolStatus(StrEnum):
-    """How a tool's run ended. Only ``ok`` carries results."""
-
-    OK = "ok"
-    FAILED = "failed"
-    TIMEOUT = "timeout"
-    UNAVAILABLE = "unavailable"
-    NOT_RUN = "not_run"
-
-
 class InstructionCount(Record):
     """Executed counts of one opcode in one kernel, summed over its SASS lines and launches of one call."""
 
@@ -319,28 +311,6 @@ class InstructionEvidence(Record):
     """Kernels that ran, in launch order, as the tool names them."""
     outputs_match: bool | None = None
     """Whether the outputs under the tool passed the same comparison as without it."""
-
-
-class SafetyFinding(Record):
-    """One finding of a sanitizer, in the tool's own words."""
-
-    kind: str
-    message: str
-    kernel: str = ""
-    location: str = ""
-
-
-class SafetyEvidence(Record):
-    """One compute-sanitizer tool over one call."""
-
-    tool: Literal["memcheck", "initcheck", "synccheck", "racecheck"]
-    status: ToolStatus
-    message: str = ""
-    version: str = ""
-    findings: tuple[SafetyFinding, ...] = ()
-    finding_count: int = 0
-    axes: dict[str, int] = Field(default_factory=dict)
-    """Axis values of the workload it ran on."""
 
 
 class Evidence(Record):

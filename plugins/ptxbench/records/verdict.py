@@ -44,6 +44,13 @@ class Safe(StrEnum):
     NOT_RUN = "not_run"
 
 
+class ToolSafety(Record):
+    """What one check of memory safety says."""
+
+    safe: Safe
+    message: str = ""
+
+
 class Verdict(Record):
     """What the judge says of one turn. Pure function of case, build and evidence."""
 
@@ -61,6 +68,9 @@ class Verdict(Record):
     """Selected opcode families -> predicate-enabled thread executions, or static lines when nothing ran."""
     safe: Safe
     safe_message: str = ""
+    safety: dict[str, ToolSafety] = Field(default_factory=dict)
+    """``safe`` by check: ``guards`` (the guard bands) and each tool of compute-sanitizer. Empty where nothing could be
+    checked, and in verdicts older than this field."""
     latency_ms: Amount | None = None
     """0 where the clock saw nothing run: ``implausible``, and without a speedup."""
     latency_source: Literal["cupti", "oracle_clock"] | None = None

@@ -154,6 +154,9 @@ class Cell(Record):
     """Correct turns whose speed nobody measured."""
     unsafe: Count
     """Turns in which a sanitizer or a guard band found undefined behaviour."""
+    safety: dict[str, dict[str, Count]] = Field(default_factory=dict)
+    """Check (``guards``, ``memcheck``, ``initcheck``, ``synccheck``, ``racecheck``) -> what it says (``yes``, ``no``,
+    ``unknown``, ``not_run``) -> turns that had a device. Empty in documents older than this field."""
     flags: dict[str, Count]
     evidence_origins: dict[EvidenceOrigin, Count]
     devices: tuple[str, ...]

@@ -81,6 +81,7 @@ def _verdict(record: TurnRecord) -> dict[str, object]:
         "target_message": verdict.target_message,
         "safe": verdict.safe.value,
         "safe_message": verdict.safe_message or None,
+        **{f"safe.{name}": check.safe.value for name, check in verdict.safety.items()},
         "latency_ms": verdict.latency_ms,
         "latency_interval_ms": _interval(verdict.latency_interval_ms),
         "latency_source": verdict.latency_source,

@@ -35,6 +35,7 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         _evidence(cells),
         *_baselines(cells),
         *_failures(cells),
+        *_safety(cells),
         *_unknowns(cells),
         *_early_ends(cells),
         *_calls(cells),
@@ -99,6 +100,22 @@ def _failures(cells: Sequence[Cell]) -> list[str]:
             counts = ", ".join(f"{count} {name}" for name, count in outcomes.items())
             shown.append(f"{cell.case}: {counts} of {count_of(cell.turns, 'turn')}")
     return [f"Not correct: {'; '.join(shown)}."] if shown else []
+
+
+_SAID = {"yes": "clean", "no": "unsafe", "unknown": "unknown", "not_run": "not run"}
+
+
+def _safety(cells: Sequence[Cell]) -> list[str]:
+    """Each check by itself: "safe" without the checks that it rests on would say more than was looked at."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for cell in cells:
+        for name, counts in cell.safety.items():
+            found[name].update(counts)
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name, total in found.items():
+        alike[", ".join(f"{total[said]} {word}" for said, word in _SAID.items() if total[said])].append(name)
+    shown = "; ".join(f"{', '.join(names)} {counts}" for counts, names in alike.items())
+    return [f"Safety (turns): {shown}."] if shown else []
 
 
 def _unknowns(cells: Sequence[Cell]) -> list[str]:

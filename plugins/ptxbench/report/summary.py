@@ -16,6 +16,7 @@ from ptxbench.records import (
     TrajectoryEnd,
     TurnKey,
     TurnRecord,
+    Verdict,
 )
 from ptxbench.report.calls import calls_of
 from ptxbench.report.cell import BaselineUse, Cell, CellKey, CellPlan, FastestTurn, Interval, VariantPlan
@@ -147,6 +148,7 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, absent: _Abs
         unknown_targets=sum(verdict.correct and verdict.target is Target.UNKNOWN for verdict in verdicts),
         unknown_speeds=sum(verdict.correct and speed_unknown(verdict) for verdict in verdicts),
         unsafe=sum(verdict.safe is Safe.NO for verdict in verdicts),
+        safety=_safety(verdicts),
         flags=_counted(flag for verdict in verdicts for flag in verdict.flags),
         evidence_origins=_counted("none" if item is None else row.evidence_origin for row, item in used),
         devices=tuple(sorted({item.device.name for item in evidence})),
@@ -188,6 +190,15 @@ def _fastest(rows: Sequence[TurnRecord]) -> FastestTurn | None:
 
 def _counted(names: Iterable[Name]) -> dict[Name, int]:
     return dict(sorted(Counter(names).items()))
+
+
+def _safety(verdicts: Iterable[Verdict]) -> dict[str, dict[str, int]]:
+    """What each check says, in the order in which verdicts have them."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for verdict in verdicts:
+        for name, check in verdict.safety.items():
+            found[name][check.safe.value] += 1
+    return {name: dict(sorted(counts.items())) for name, counts in found.items()}
 
 
 def _baselines(evidence: Iterable[Evidence]) -> tuple[BaselineUse, ...]:

@@ -56,6 +56,7 @@ def judge(case: Case, build: Build, evidence: Evidence | None) -> Verdict:
         families=target.families,
         safe=safety.safe,
         safe_message=safety.message,
+        safety=safety.checks,
         latency_ms=speed.latency_ms,
         latency_source=speed.source,
         latency_interval_ms=speed.latency_interval_ms,

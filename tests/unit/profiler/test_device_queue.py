@@ -53,7 +53,9 @@ def test_one_at_a_time() -> None:
                 time.sleep(0)
                 inside -= 1
 
-    threads = [threading.Thread(target=use, args=(way,)) for way in (queue.beginning, queue.continuing) * 3]
+    threads = [
+        threading.Thread(target=use, args=(way,)) for way in (queue.beginning, queue.continuing, queue.yielding) * 2
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -74,6 +76,27 @@ def test_what_goes_on_comes_before_what_begins() -> None:
     assert len(waiters.order) == 4
 
 
+def test_a_check_that_can_wait_lets_a_waiting_evaluation_go_first() -> None:
+    queue, waiters = DeviceQueue(), Waiters()
+    with queue.continuing():
+        waiters.ask("check", queue.yielding)
+        waiters.ask("evaluation", queue.beginning)
+        waiters.ask("memcheck", queue.continuing)
+        assert waiters.order == []
+    waiters.join()
+    assert waiters.order == ["memcheck", "evaluation", "check"]
+
+
+def test_a_check_that_can_wait_ends_with_the_session() -> None:
+    stop, waiters = threading.Event(), Waiters()
+    queue = DeviceQueue(stop.is_set)
+    with queue.beginning():
+        waiters.ask("check", queue.yielding)
+        stop.set()
+    waiters.join()
+    assert waiters.order == ["check: stopped"]
+
+
 def test_at_a_stop_who_waits_to_begin_is_told_and_what_was_begun_is_finished() -> None:
     stop, waiters = threading.Event(), Waiters()
     queue = DeviceQueue(stop.is_set)
@@ -89,7 +112,7 @@ def test_at_a_stop_who_waits_to_begin_is_told_and_what_was_begun_is_finished() -
         pass
 
 
-@pytest.mark.parametrize("way", ["beginning", "continuing"])
+@pytest.mark.parametrize("way", ["beginning", "continuing", "yielding"])
 def test_the_device_is_free_after_an_error(way: str) -> None:
     queue = DeviceQueue()
     with pytest.raises(ZeroDivisionError), getattr(queue, way)():

@@ -14,6 +14,7 @@ import pytest
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import local
 from ptxbench.profiler.local import LocalProfiler
+from ptxbench.profiler.safety_cache import SafetyCache
 from ptxbench.records import Evidence
 from ptxbench.toolchain import Built
 from tests.conftest import compute_capability
@@ -153,6 +154,24 @@ def test_tools_answers(open_with: Open) -> None:
     profiler = open_with(serving(instructions.model_dump_json(), safety.model_dump_json()))
     assert profiler.instructions(suite_case(), built()) == instructions
     assert profiler.sanitize(suite_case(), built(), "initcheck") == safety
+
+
+def test_an_object_that_was_checked_before_is_not_checked_again(
+    open_with: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "find_tool", lambda name: f"/tools/{name}")
+    monkeypatch.setattr(local, "tool_version", lambda path: "2025.3.1")
+    safety = make_safety("racecheck", "a hazard")
+    # The oracle answers one request, and ends at the second.
+    profiler = open_with(f"{HELLO}hear()\nsay(result=json.loads({safety.model_dump_json()!r}))\nhear()\nsys.exit(1)\n")
+    profiler._safety_cache = SafetyCache(tmp_path / "safety")
+    assert profiler.sanitize(suite_case(), built(), "racecheck") == safety
+    again = profiler.sanitize(suite_case(), built(), "racecheck")
+    assert again.checked_before.startswith("20")
+    assert again.findings == safety.findings
+    other = Built(make_build(so_sha256=digest("9")), Path("/builds/kernel.so"))
+    with pytest.raises(InfrastructureError):
+        profiler.sanitize(suite_case(), other, "racecheck")
 
 
 def test_fault_comes_back_typed_and_the_oracle_lives_on(open_with: Open) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.profiler.sanitizer import MAX_LINE_CHARS, PRINT_LIMIT, Report, arguments, parse
+from ptxbench.profiler.sanitizer import MAX_LINE_CHARS, PRINT_LIMIT, Kept, Report, arguments, parse
+from ptxbench.records import LEAK
 from tests.unit.profiler.samples import report
 
 
@@ -31,6 +32,8 @@ def test_real_findings(name: str, kind: str, kernel: str, location: str, total: 
     for finding in parsed.findings:
         assert finding.kind.startswith(kind)
         assert (finding.kernel, finding.location) == (kernel, location)
+        assert finding.offset is not None
+        assert f"+0x{finding.offset:x} in {location}" in f"{finding.kind} {finding.message}"
         assert "backtrace" not in finding.message
         assert "Host Frame" not in finding.message
 
@@ -83,8 +86,32 @@ def test_failed_api_call_alone_is_no_finding() -> None:
     assert "cudaErrorInvalidValue" in parsed.remark
 
 
-def test_leak_is_no_finding() -> None:
-    assert parse(report("memcheck_leak.txt")) == Report(findings=(), total=0, complete=True, remark="")
+def test_leak_is_no_finding_and_names_the_candidates_function() -> None:
+    parsed = parse(report("memcheck_leak.txt"))
+    assert (parsed.findings, parsed.total, parsed.complete, parsed.remark) == ((), 0, True, "")
+    (leak,) = parsed.leaks
+    assert (leak.kind, leak.kernel, leak.offset) == (LEAK, "", None)
+    assert leak.message == "Leaked 64 bytes at 0x7ff652000000\nHost Frame: run [0x1d41] in kernel.so"
+    assert parsed.kept == Kept(allocated_bytes=64, allocations=1)
+
+
+def test_leaks_beyond_the_print_limit_are_counted_and_no_findings() -> None:
+    text = report("memcheck_leak.txt").replace("64 bytes leaked in 1 alloc", "1,920 bytes leaked in 30 alloc")
+    parsed = parse(text.replace("SUMMARY: 1 error", "SUMMARY: 30 errors"))
+    assert parsed.kept == Kept(allocated_bytes=1920, allocations=30)
+    assert (len(parsed.leaks), parsed.total) == (1, 0)
+
+
+def test_leaks_beside_a_finding_are_not_counted_as_findings() -> None:
+    leak = "".join(line for line in report("memcheck_leak.txt").splitlines(keepends=True) if "SUMMARY: 1" not in line)
+    text = report("memcheck_write.txt").replace("========= COMPUTE-SANITIZER\n", leak)
+    both = parse(text.replace("ERROR SUMMARY: 3", "ERROR SUMMARY: 4"))
+    assert (len(both.findings), both.total, both.kept.allocations) == (2, 2, 1)
+
+
+def test_a_report_that_was_cut_off_counts_the_leaks_that_it_has() -> None:
+    text = report("memcheck_leak.txt").partition("========= LEAK SUMMARY")[0]
+    assert parse(text).kept == Kept(allocated_bytes=64, allocations=1)
 
 
 def test_findings_beyond_the_print_limit_are_counted() -> None:
@@ -186,4 +213,7 @@ def test_arguments_track_stream_order_for_memcheck_only() -> None:
     assert memcheck[:2] == ["--tool", "memcheck"]
     assert memcheck[memcheck.index("--log-file") + 1] == "/r/report"
     assert "--track-stream-ordered-races" in memcheck
-    assert "--track-stream-ordered-races" not in arguments("racecheck", Path("/r/report"))
+    assert memcheck[memcheck.index("--leak-check") + 1] == "full"
+    for tool in ("initcheck", "synccheck", "racecheck"):
+        others = arguments(tool, Path("/r/report"))
+        assert not {"--track-stream-ordered-races", "--leak-check"} & set(others)

@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from ptxbench.profiler import tools
-from ptxbench.profiler.tools import count_instructions, find_tool, tool_version
-from ptxbench.records import CheckedCall, InstructionEvidence, SafetyEvidence, ToolStatus
-from tests.unit.factories import make_call, suite_case
+from ptxbench.profiler.tools import (
+    GROWTH_CALLS,
+    count_instructions,
+    find_tool,
+    keeps_memory,
+    measure_growth,
+    tool_version,
+)
+from ptxbench.records import CheckedCall, InstructionEvidence, KeptMemory, Safe, SafetyEvidence, ToolStatus
+from ptxbench.verdict.safety import judge_safety
+from tests.unit.factories import make_call, make_evidence, suite_case
 from tests.unit.profiler.samples import TOOLS
 from tests.unit.profiler.stand_in import CONNECT, LOADED, OPENING, READY
 
@@ -24,8 +32,13 @@ def write(name):
     text = open({str(TOOLS)!r} + "/" + name).read()
     open(report, "w").write(text)
 """
-ANSWER = 'hear()\nsay(b"o")\nhear()\n'
-"""One call, then ``quit``."""
+ANSWER = """\
+hear()
+say(b"o")
+while b"finish" in (message := hear()) or message == b"c":
+    say(b"o" if message == b"c" else b'{"pool_bytes": 0}')
+"""
+"""Calls, what is kept if that is asked, then ``quit``."""
 
 
 def executable(path: Path, text: str) -> Path:
@@ -165,6 +178,82 @@ def test_clean_run(install: Install) -> None:
     safety = sanitize()
     assert (safety.status, safety.findings, safety.message) == (ToolStatus.OK, (), "")
     assert (safety.version, safety.axes) == ("2025.3.1", suite_case().workload.axes)
+
+
+def test_nothing_kept_needs_no_further_call(install: Install) -> None:
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    safety = sanitize()
+    assert safety.kept == (KeptMemory(calls=1, allocations=0, allocated_bytes=0),)
+    assert safety.outputs_match is True
+    assert not keeps_memory(safety)
+
+
+COUNTING = """
+calls = 0
+while b"finish" not in (message := hear()):
+    calls += 1
+    say(b"o")
+say(json.dumps({"pool_bytes": POOL}).encode())
+hear()
+kept = KEPT
+report = sys.argv[sys.argv.index("--log-file") + 1]
+lines = ["Leaked 64 bytes at 0x7f0000000000", ""] * kept
+lines += [f"LEAK SUMMARY: {64 * kept} bytes leaked in {kept} allocations", f"ERROR SUMMARY: {kept} errors"]
+open(report, "w").write("".join(f"========= {line}\\n" for line in lines))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "pool", "grows"),
+    [("1", "0", False), ("min(calls, 4)", "0", False), ("calls", "0", True), ("0", "256 * calls", True)],
+)
+def test_memory_that_is_kept_is_told_from_memory_that_is_lost(
+    kept: str, pool: str, grows: bool, install: Install
+) -> None:
+    install(SERVING + COUNTING.replace("KEPT", kept).replace("POOL", pool))
+    found = sanitize()
+    assert keeps_memory(found)
+    measured = measure_growth(StagedState(make_call()), {}, found)  # type: ignore[arg-type]
+    assert [each.calls for each in measured.kept] == [1, *GROWTH_CALLS]
+    assert measured.kept[-1].exceeds(measured.kept[-2]) is grows
+    assert (measured.kept_unknown, measured.findings) == ("", ())
+    assert judge_safety(make_evidence(safety=(measured,))).safe is (Safe.NO if grows else Safe.YES)
+
+
+def test_growth_that_could_not_be_measured_is_unknown(install: Install) -> None:
+    install(SERVING + COUNTING.replace("KEPT", "1").replace("POOL", "0"))
+    found = sanitize()
+    install(f"{SERVING}hear(); os.kill(os.getpid(), signal.SIGSEGV)\n")
+    measured = measure_growth(StagedState(make_call()), {}, found)  # type: ignore[arg-type]
+    assert "SIGSEGV" in measured.kept_unknown
+    assert judge_safety(make_evidence(safety=(measured,))).safe is Safe.UNKNOWN
+
+
+def test_a_finding_in_a_later_call_is_a_finding(install: Install) -> None:
+    install(SERVING + COUNTING.replace("KEPT", "1").replace("POOL", "0"))
+    found = sanitize()
+    install(f"{SERVING}{ANSWER}write('memcheck_write.txt')\n")
+    measured = measure_growth(StagedState(make_call()), {}, found)  # type: ignore[arg-type]
+    assert measured.finding_count == 2
+
+
+@pytest.mark.parametrize("answer", ['{"pool_bytes": -1}', '{"pool_bytes": "many"}', '{"error": "reset"}', "[1]", "x"])
+def test_what_is_kept_is_unknown_where_the_process_does_not_say(answer: str, install: Install) -> None:
+    install(f"{SERVING}hear(); say(b'o'); hear(); say({answer.encode()!r}); hear(); write('memcheck_clean.txt')\n")
+    safety = sanitize()
+    assert (safety.status, safety.findings) == (ToolStatus.OK, ())
+    assert safety.kept_unknown
+    assert judge_safety(make_evidence(safety=(safety,))).safe is Safe.UNKNOWN
+
+
+def test_wrong_outputs_under_a_tool_are_told(install: Install) -> None:
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    state: Any = StagedState(make_call(inputs_intact=False))
+    safety = tools.sanitize(state, {}, "memcheck")
+    assert safety.outputs_match is False
+    decision = judge_safety(make_evidence(safety=(safety,)))
+    assert decision.safe is Safe.UNKNOWN
+    assert "under it the outputs were wrong" in decision.message
 
 
 def test_one_call_on_staged_inputs(install: Install) -> None:

@@ -20,6 +20,8 @@ def test_a_measured_turn() -> None:
             "ptxbench.rule": "check.passed",
             "ptxbench.target": "executed",
             "ptxbench.safe": "yes",
+            "ptxbench.safe.memcheck": "yes",
+            "ptxbench.safe.racecheck": "not_run",
             "ptxbench.speedup": "0.925",
             "ptxbench.latency_ms": "0.8",
             "ptxbench.baseline": "cublas 13.1.0 (torch.matmul)",

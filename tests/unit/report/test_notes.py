@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ptxbench.cases.defaults import REFERENCE_BASELINE
+from ptxbench.records import ToolStatus
 from ptxbench.report import render, summarize
-from tests.unit.factories import make_baseline, make_evidence, make_record, make_run
+from tests.unit.factories import make_baseline, make_evidence, make_record, make_run, make_safety
 
 
 def text_of(**changes: str) -> str:
@@ -20,3 +21,14 @@ def test_a_reference_is_called_what_it_is() -> None:
     text = text_of(library=REFERENCE_BASELINE.library, version="2.11.0", call=REFERENCE_BASELINE.call)
     assert "Baseline: torch 2.11.0 (definition.reference) for gemm_n7168_k5120." in text
     assert "No library: the baseline of gemm_n7168_k5120 is the definition's own reference in eager PyTorch" in text
+
+
+def test_safety_is_told_by_check() -> None:
+    safety = (make_safety(), make_safety("initcheck", status=ToolStatus.TIMEOUT), make_safety("racecheck", "a hazard"))
+    records = [make_record(evidence=make_evidence(safety=safety)), make_record(1)]
+    text = " ".join(" ".join(render(summarize(records), width=100)).split())
+    assert (
+        "Safety (turns): guards, memcheck 2 clean; initcheck 1 unknown, 1 not run; synccheck 2 not run; "
+        "racecheck 1 unsafe, 1 not run." in text
+    )
+    assert "Remarks (turns): unsafe 1." in text

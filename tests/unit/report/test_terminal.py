@@ -62,6 +62,7 @@ case                  ms           95% %SOL useful  N unknown infra
 gemm_n7168_k5120  0.8000 0.8000-0.8000 70.2   0.00  1       -     -
 Evidence: 1 turn measured in this run (device: NVIDIA H200; measured 2026-11-29).
 Baseline: cublas 13.1.0 (torch.matmul) for gemm_n7168_k5120.
+Safety (turns): guards, memcheck 1 clean; initcheck, synccheck, racecheck 1 not run.
 N: trajectories x turns, less turns excluded for infrastructure faults; a turn that never happened
   counts as not correct. target: correct, and the architecture's own instructions are known to have
   executed. Speedups and fast_p are over all N turns. -: none. ?: none known, and an unknown keeps

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from ptxbench.agent.feedback.kernels import static_families
 from ptxbench.agent.feedback.limits import Launched, clock_fact, launched, limiters, peak_flops
 from ptxbench.agent.feedback.parts import Parts, Turn
+from ptxbench.agent.feedback.safety_advice import safety_advice, safety_facts
 from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.targets import present_families, target_families
 from ptxbench.agent.feedback.wording import count, listed, milliseconds, percent, short_name
 from ptxbench.cases.arch import opcode_base
-from ptxbench.records import CORRECTNESS_CALL, OutputComparison, Target, ToolStatus
+from ptxbench.records import CORRECTNESS_CALL, OutputComparison, Safe, Target, ToolStatus
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 from ptxbench.verdict.precision import bound
 from ptxbench.verdict.rules import Flag, TargetRule
@@ -43,8 +44,10 @@ _FLAGS = {
 
 def describe(turn: Turn) -> Parts:
     """Latency and speedup first, then instructions, kernels, precision, flags; advice is what holds it back."""
+    unsafe = [*sanitizer_facts(turn), *safety_facts(turn)]
     facts = [
         *_speed(turn),
+        *(unsafe if turn.verdict.safe is Safe.NO else ()),
         *clock_fact(turn),
         *_target(turn),
         *_kernels(turn),
@@ -52,15 +55,17 @@ def describe(turn: Turn) -> Parts:
         *_precision(turn),
         *_flags(turn),
     ]
-    return Parts(_headline(turn), (*facts, *sanitizer_facts(turn)), tuple(limiters(turn)))
+    told = facts if turn.verdict.safe is Safe.NO else [*facts, *unsafe]
+    return Parts(_headline(turn), tuple(told), (*safety_advice(turn), *limiters(turn)))
 
 
 def _headline(turn: Turn) -> str:
     speedup, library = turn.verdict.speedup, turn.case.baseline.library
+    unsafe = " It is not safe: its behaviour is undefined, see the facts." if turn.verdict.safe is Safe.NO else ""
     if speedup is None:
-        return "Your kernel is correct. Its speed does not count as it is: see the facts."
+        return f"Your kernel is correct. Its speed does not count as it is: see the facts.{unsafe}"
     reached = f" That reaches the goal of {TARGET_SPEEDUP}x." if speedup >= TARGET_SPEEDUP else ""
-    return f"Your kernel is correct and runs at {speedup:.3f}x the speed of {library}.{reached}"
+    return f"Your kernel is correct and runs at {speedup:.3f}x the speed of {library}.{reached}{unsafe}"
 
 
 def _speed(turn: Turn) -> Iterator[str]:

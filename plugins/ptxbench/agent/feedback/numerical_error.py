@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ptxbench.agent.feedback.kernels import static_kernels
 from ptxbench.agent.feedback.limits import remarks
 from ptxbench.agent.feedback.parts import Parts, Turn
+from ptxbench.agent.feedback.safety_advice import safety_advice
 from ptxbench.agent.feedback.sanitizer_findings import sanitizer_facts
 from ptxbench.agent.feedback.where import axis_facts, kind_facts
 from ptxbench.agent.feedback.wording import percent
@@ -31,7 +32,7 @@ def describe(turn: Turn) -> Parts:
     )
     facts = [_which_call(turn, timed), *output_facts(turn), *sanitizer_facts(turn), *static_kernels(turn)]
     # Of the speed nothing is known yet, but what the compiler says of it is as true of the next version.
-    advice = (*_advice(turn, timed), *remarks(turn))
+    advice = (*safety_advice(turn), *_advice(turn, timed), *remarks(turn))
     return Parts(headline, tuple(fact for fact in facts if fact), advice)
 
 

@@ -15,6 +15,9 @@ SHOWN_FINDINGS = 3
 
 _OFFSET = re.compile(r"(?:^|\s)at (?P<kernel>.+?)\+0x(?P<offset>[0-9a-f]+)")
 _THREAD = re.compile(r"by thread (\([\d,]+\)) in block (\([\d,]+\))")
+_PLACE = re.compile(r"\s+at .+?\+0x[0-9a-f]+.*$")
+_ACCESS_KIND = re.compile(r"(Read|Write) (?:access|Thread)\b")
+"""racecheck names both sides of a race."""
 _NEAREST = re.compile(r"and is ([\d,]+) bytes? (before|after|inside) the nearest allocation .*?of size ([\d,]+) bytes")
 _ACCESS = re.compile(r"^Access to 0x[0-9a-f]{6,}")
 _NOISE = ("Saved host backtrace", "Host Frame")
@@ -51,17 +54,27 @@ def _fact(turn: Turn, safety: SafetyEvidence, finding: SafetyFinding) -> str:
     thread = _THREAD.search(finding.message)
     where = f" in kernel {short_name(finding.kernel)}" if finding.kernel else ""
     by = f", by thread {thread[1]} of block {thread[2]}" if thread else ""
-    lines = [f"{safety.tool}: {safe(finding.kind)}{where}{by}."]
-    for match in _OFFSET.finditer(finding.message):
-        offset = int(match["offset"], 16)
-        at = turn.locate(finding.kernel or match["kernel"], offset)
-        if quoted := place(turn.source, at):
-            lines.append(f"At line {at[0]}" + (f", inlined at line {at[1]}:" if len(at) > 1 else ":"))
-            lines.append(quoted)
-        else:
-            lines.append(f"At byte 0x{offset:x} of the kernel's code.")
+    lines = [f"{safety.tool}: {safe(_PLACE.sub('', finding.kind))}{where}{by}."]
+    lines += dict.fromkeys(_places(turn, finding))
     lines += _details(turn, finding)
     return "\n".join(lines)
+
+
+def _places(turn: Turn, finding: SafetyFinding) -> Iterator[str]:
+    """The lines of the candidate that the tool names, or offsets in its code where no line is known."""
+    for said in (finding.kind, *finding.message.splitlines()):
+        for match in _OFFSET.finditer(said):
+            offset = int(match["offset"], 16)
+            at = turn.locate(finding.kernel or match["kernel"], offset)
+            if not at and offset == finding.offset:
+                at = finding.lines
+            access = _ACCESS_KIND.search(said)
+            start = f"{access[1]} access at" if access else "At"
+            if quoted := place(turn.source, at):
+                inlined = f", inlined at line {at[1]}" if len(at) > 1 else ""
+                yield f"{start} line {at[0]}{inlined}:\n{quoted}"
+            else:
+                yield f"{start} byte 0x{offset:x} of the kernel's code."
 
 
 def overruns(finding: SafetyFinding) -> bool:

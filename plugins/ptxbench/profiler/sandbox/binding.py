@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from .tensors import DeviceTensor
 
@@ -35,6 +36,14 @@ class PrivateBuffers:
         self._base = base
         self._tensors = tensors
         self.addresses = [int(check(cudart.cudaMalloc(tensor["nbytes"]))) for tensor in tensors]
+        # What another process writes to the arena is uninitialized to initcheck, which would find that in every element
+        # that is copied from there. The oracle stages behind this.
+        for tensor in tensors:
+            check(cudart.cudaMemset(base + tensor["offset"], 0, tensor["nbytes"]))
+        check(cudart.cudaDeviceSynchronize())
+
+    def fill(self) -> None:
+        """Copy what the oracle has staged, poisoned outputs included."""
         self._copy(outputs=False)
 
     def _copy(self, *, outputs: bool) -> None:
@@ -50,9 +59,34 @@ class PrivateBuffers:
         """Copy the outputs to the arena, where the oracle reads them."""
         self._copy(outputs=True)
 
+    def finish(self) -> dict[str, Any]:
+        """Free what is ours and destroy the context, so that a leak report has what the candidate keeps and no more.
 
-def load_candidate(job: dict[str, Any], *, private: bool) -> tuple[Callable[[], None], Callable[[], None]]:
-    """The candidate bound to its tensors, and what to do after a call."""
+        Returns the bytes in use in the device's memory pool. Raises RuntimeError.
+        """
+        cudart = self._cudart
+        check(cudart.cudaDeviceSynchronize())
+        used = cudart.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent
+        pool_bytes = int(check(cudart.cudaMemPoolGetAttribute(check(cudart.cudaDeviceGetMemPool(0)), used)))
+        for address in self.addresses:
+            check(cudart.cudaFree(address))
+        check(cudart.cudaIpcCloseMemHandle(self._base))
+        check(cudart.cudaDeviceReset())
+        return {"pool_bytes": pool_bytes}
+
+
+class Bound(NamedTuple):
+    """A kernel bound to its tensors."""
+
+    call: Callable[[], None]
+    after: Callable[[], None] = lambda: None
+    """What to do behind a call."""
+    operations: Mapping[str, Callable[[], dict[str, Any]]] = MappingProxyType({})
+    """What else it can be asked for, by name."""
+
+
+def load_candidate(job: dict[str, Any], *, private: bool) -> Bound:
+    """The candidate bound to its tensors."""
     import tvm_ffi
 
     base = open_arena(job["handle"])
@@ -70,10 +104,15 @@ def load_candidate(job: dict[str, Any], *, private: bool) -> tuple[Callable[[], 
     def call(_: list[DeviceTensor] = wrappers) -> None:
         function(*arguments)
 
-    return call, (buffers.publish if buffers else lambda: None)
+    def call_on_copies() -> None:
+        assert buffers is not None
+        buffers.fill()
+        call()
+
+    return Bound(call_on_copies, buffers.publish, {"finish": buffers.finish}) if buffers else Bound(call)
 
 
-def load_null(handle: str | None = None) -> tuple[Callable[[], None], Callable[[], None]]:
+def load_null(handle: str | None = None) -> Bound:
     """No candidate: a call sets four bytes, so that its wall time is what the hand-over itself costs.
 
     They are the first ones of an arena, if there is one.
@@ -85,4 +124,4 @@ def load_null(handle: str | None = None) -> tuple[Callable[[], None], Callable[[
     def call() -> None:
         check(cudart.cudaMemsetAsync(word, 0, 4, 0))
 
-    return call, lambda: None
+    return Bound(call)

@@ -59,6 +59,8 @@ function verdictPart(turn, texts, state) {
     numbers.length ? facts(numbers) : null,
     block(`Target instructions: ${verdict.target.replace('_', ' ')}`, verdict.target_rule, verdict.target_message),
     block(`Memory safety: ${verdict.safe.replace('_', ' ')}`, '', verdict.safe_message),
+    grid('Checks of memory safety', ['check', 'safe', 'message'], Object.entries(verdict.safety || {}).map(
+      ([name, check]) => [visible(name), check.safe.replace('_', ' '), visible(check.message)])),
     families(turn.families),
     resources(turn.resources || []),
     el('h4', {}, 'Facts'), facts(turn.facts.map(([title, kind, value]) => [title, visible(String(FORMATS[kind](value)))])),
