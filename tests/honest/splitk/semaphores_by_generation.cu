@@ -9,7 +9,7 @@ float* sums = nullptr;
 int64_t held = 0;
 
 struct ToTile {
-  float* tile;  // 128 x 128, one float2 a thread and element pair, in the order of the threads
+  float* tile;  // 128 x 128, row-major
   __device__ __forceinline__ int64_t at(int row, int col) const { return (row % 128) * 128 + col % 128; }
   __device__ __forceinline__ void operator()(int row, int col, float low, float high) const {
     *reinterpret_cast<float2*>(tile + at(row, col)) = make_float2(low, high);
