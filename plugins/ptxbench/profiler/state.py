@@ -119,7 +119,7 @@ class WorkloadState:
             # Also where they are known: a candidate must not tell a checked call by the time before it.
             computed = self.source.derive(self.arena.tensors)
             self.arena.write(computed if derived is None else derived)
-        if active("l2_reset"):
+        if active("cold_cache"):
             self._flush.fill_(0)
             self.arena.let_go_of_cache()
         if active("poisoned_outputs"):

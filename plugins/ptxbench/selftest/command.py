@@ -101,8 +101,8 @@ def _without(options: argparse.Namespace, root: Path, subjects: Sequence[Subject
     normal.add(_committed(root, options.arch))
     normal.add(recorded)
     unknown = 0
-    for without in switching.sets_of(options.without):
-        concerned = switching.concerned(subjects, without, chosen=options.pattern is not None)
+    for heads, without in switching.asked_for(options.without):
+        concerned = switching.concerned(subjects, heads, chosen=options.pattern is not None)
         if switching.needs_measuring(without):
             results = _measure(options, root, concerned, weakened, without, say) if concerned else []
         else:

@@ -55,8 +55,9 @@ def _defences(root: Path, subjects: Sequence[Subject], normal: Store, weakened: 
         if name not in DEFENCES:
             yield f"| `{name}` | {does} | {len(named)} | {NEVER_OFF} |"
             continue
-        found = switching.from_stores(subjects, (name,), normal, weakened)
-        yield f"| `{name}` | {does} | {len(named)} | {_passing(found)} |"
+        found = switching.from_stores(subjects, name, normal, weakened)
+        beside = "".join(f" (`{other}` off as well)" for other in switching.BESIDE.get(name, ()))
+        yield f"| `{name}` | {does} | {len(named)} | {_passing(found)}{beside} |"
     yield ""
 
 

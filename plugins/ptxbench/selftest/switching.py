@@ -12,6 +12,9 @@ from ptxbench.selftest.subjects import Subject
 
 EVERY = "all"
 """As a name: each defence in turn."""
+BESIDE = {"physical_floor": ("timed_checks",)}
+"""What has to be off as well, since it stops the same attacks before: as long as timed iterations are compared, nothing
+is right and faster than the device."""
 
 
 class Passing(NamedTuple):
@@ -31,11 +34,24 @@ class Passing(NamedTuple):
         return tuple(one.subject.entry.name for one in self.results if one.verdict is None)
 
 
-def sets_of(names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+class Asked(NamedTuple):
+    """Defences to switch off together."""
+
+    heads: tuple[str, ...]
+    """Those that it is about: attacks that name one of them first are tried."""
+    without: tuple[str, ...]
+
+
+def asked_for(names: Sequence[str]) -> tuple[Asked, ...]:
     """What ``--without`` asks for: the named ones together, or each of all. Raises InputError for unknown names."""
     if EVERY in names:
-        return tuple((name,) for name in DEFENCES)
-    return (known(names),)
+        return tuple(Asked((name,), set_of(name)) for name in DEFENCES)
+    return (Asked(known(names), known(names)),)
+
+
+def set_of(name: str) -> tuple[str, ...]:
+    """The defence, with what must be off beside it."""
+    return known((name, *BESIDE.get(name, ())))
 
 
 def needs_measuring(without: Collection[str]) -> bool:
@@ -51,10 +67,11 @@ def concerned(subjects: Iterable[Subject], without: Sequence[str], *, chosen: bo
     return tuple(one for one in attacks if one.attack is not None and one.attack.defences[0] in without)
 
 
-def from_stores(subjects: Iterable[Subject], without: tuple[str, ...], normal: Store, weakened: Store) -> Passing:
-    """What the stores tell of the attacks concerned."""
+def from_stores(subjects: Iterable[Subject], name: str, normal: Store, weakened: Store) -> Passing:
+    """What the stores tell of the attacks that name the defence first."""
+    without = set_of(name)
     results: list[Judged] = []
-    for subject in concerned(subjects, without, chosen=False):
+    for subject in concerned(subjects, (name,), chosen=False):
         if needs_measuring(without):
             results.append(judged_of(subject, weakened.current(subject, without)))
         else:

@@ -32,7 +32,7 @@ def judge_without(case: Case, build: Build, evidence: Evidence | None, off: Coll
     """The verdict without the defences ``off``. What was measured without others is judged as if it were complete."""
     seen = None if evidence is None else _seen(build, evidence, off)
     verdict = judge(case, build, seen)
-    if "dynamic_counts" in off and verdict.correct and verdict.target_present:
+    if "instruction_counts" in off and verdict.correct and verdict.target_present:
         verdict = verdict.model_copy(update={"target": Target.EXECUTED, "useful_share": None})
     if "useful_share" in off:
         verdict = verdict.model_copy(update={"useful_share": None})
@@ -63,7 +63,7 @@ def _run(build: Build, run: RunEvidence, off: Collection[str]) -> RunEvidence:
     own = tuple(launch for launch in run.launches if is_kernel_of(launch.name, build.kernels))
     if "loaded_code" in off:
         changes |= {"launches": own, "loaded": None}
-    if "profiler_agreement" in off and ("loaded_code" in off or len(own) == len(run.launches)):
+    if "tool_agreement" in off and ("loaded_code" in off or len(own) == len(run.launches)):
         changes["launches"] = ()  # with nothing to compare with, nothing differs
     if "families" in off:
         changes["families"] = ()
@@ -76,7 +76,7 @@ def _trial(trial: Trial, baseline: BaselineMeasurement | None, off: Collection[s
     timing = trial.timing
     if timing is not None and "stray_activity" in off:
         timing = timing.model_copy(update={"stray": 0})
-    if timing is not None and "oracle_clock" in off:
+    if timing is not None and "clock_check" in off:
         overhead = baseline.overhead_ns if baseline is not None else 0
         timing = timing.model_copy(update={"wall_ns": tuple(span + overhead for span in timing.span_ns)})
     checks = trial.checks
@@ -88,7 +88,7 @@ def _trial(trial: Trial, baseline: BaselineMeasurement | None, off: Collection[s
 
 def _instructions(build: Build, found: InstructionEvidence, off: Collection[str]) -> InstructionEvidence:
     changes: dict[str, object] = {}
-    if "profiler_agreement" in off:
+    if "tool_agreement" in off:
         changes["outputs_match"] = None
     if "loaded_code" in off:
         changes["kernels"] = tuple(name for name in found.kernels if is_kernel_of(name, build.kernels))

@@ -23,7 +23,7 @@ ATTACKS = {
         "outcome": "correct",
         "rule": "target.not_executed",
         "target": "not_executed",
-        "defences": ["dynamic_counts"],
+        "defences": ["instruction_counts"],
     },
     "undefined/oob_read": {
         "threat": "undefined.behaviour",

@@ -90,7 +90,7 @@ def test_an_edited_source_has_nothing_kept(
 
 def test_without_a_judge_level_defence_the_attack_passes(results: dict[str, Judged]) -> None:
     for name, defence in (
-        ("attacks/decoy/decoy_unlaunched", "dynamic_counts"),
+        ("attacks/decoy/decoy_unlaunched", "instruction_counts"),
         ("attacks/undefined/oob_read", "memcheck"),
     ):
         one = results[name]
