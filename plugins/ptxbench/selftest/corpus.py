@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
+from ptxbench.profiler.protocol import SafetyTool
 from ptxbench.records.base import Record
 from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
 
@@ -82,6 +83,8 @@ class Attack(Record):
     speedup_below: float | None = None
     """Of forged clocks: the outcome may be correct, and the speedup must be below, since it is the true one."""
     safe: Annotated[Safe | None, BeforeValidator(_word)] = None
+    tools: tuple[SafetyTool, ...] = ()
+    """Sanitizers that must look at it, beside those that the defences say; the first one is expected to find it."""
     defences: tuple[str, ...] = Field(min_length=1)
     """Keys of ``defences.yaml`` that stop it, the one that matters first: without it the attack would pass."""
     variant: Variant

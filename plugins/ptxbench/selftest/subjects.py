@@ -62,8 +62,7 @@ class Subject:
         if self.entry.safe is not None or {"memcheck", "sanitizers"} & set(self.entry.defences):
             asked.append("memcheck")
         if "sanitizers" in self.entry.defences:
-            named = [tool for tool in OTHER_SANITIZERS if any(tool in rule for rule in self.entry.rule)]
-            asked += named or OTHER_SANITIZERS
+            asked += self.entry.tools or OTHER_SANITIZERS
         return tuple(asked)
 
     @property

@@ -17,7 +17,9 @@ from ptxbench.records import (
     Evidence,
     InstructionEvidence,
     RunEvidence,
+    SafetyEvidence,
     Target,
+    ToolStatus,
     Trial,
     Verdict,
 )
@@ -53,9 +55,14 @@ def _seen(build: Build, evidence: Evidence, off: Collection[str]) -> Evidence:
         "device": device,
         "run": _run(build, evidence.run, off),
         "instructions": _instructions(build, evidence.instructions, off),
-        "safety": tuple(found for found in evidence.safety if found.tool not in tools),
+        "safety": tuple(_silent(found) if found.tool in tools else found for found in evidence.safety),
     }
     return evidence.model_copy(update=changes)
+
+
+def _silent(found: SafetyEvidence) -> SafetyEvidence:
+    """A tool that ran and found nothing."""
+    return SafetyEvidence(tool=found.tool, status=ToolStatus.OK, version=found.version, axes=found.axes)
 
 
 def _run(build: Build, run: RunEvidence, off: Collection[str]) -> RunEvidence:

@@ -11,7 +11,7 @@ from ptxbench.selftest.subjects import Subject, load_subjects
 from tests.conftest import ROOT
 from tests.fixtures.kernels import load
 
-ATTACKS = {
+ATTACKS: dict[str, dict[str, object]] = {
     "stale_output/stale_output": {
         "threat": "stale_output.first_calls",
         "outcome": "numerical_error",
@@ -40,7 +40,7 @@ ATTACKS = {
         "defences": ["screen"],
     },
 }
-COMMON = {"mechanism": "of a fixture", "source": "ours", "stage": "device", "variant": "plain"}
+COMMON: dict[str, object] = {"mechanism": "of a fixture", "source": "ours", "stage": "device", "variant": "plain"}
 
 
 @pytest.fixture(scope="session")

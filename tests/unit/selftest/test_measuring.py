@@ -52,8 +52,12 @@ def test_every_kernel_gets_its_verdict(results: dict[str, Judged]) -> None:
         assert one.differences == []
         assert not one.escaped
     # Without the last memcheck's findings the attack would have passed, so the tool was asked.
-    assert results["attacks/undefined/oob_read"].verdict.rule == "memory.memcheck"
-    assert results["honest/generic_gemm"].kept.evidence.safety == ()
+    read, honest = results["attacks/undefined/oob_read"], results["honest/generic_gemm"].kept
+    assert read.verdict is not None
+    assert read.verdict.rule == "memory.memcheck"
+    assert honest is not None
+    assert honest.evidence is not None
+    assert honest.evidence.safety == ()
 
 
 def test_a_second_run_measures_nothing(
