@@ -20,8 +20,8 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import defences
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.protocol import Health, SafetyTool
-from ptxbench.profiler.worker import import_path
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class LocalProfiler:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            # Closing the channel lets the oracle end its workers, in good order or soon after (``worker.end_with``).
+            # Closing the channel lets the oracle end its workers, in good order or soon after (``endings.end_with``).
             try:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
