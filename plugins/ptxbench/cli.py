@@ -13,6 +13,7 @@ from ptxbench.adapt.command import add_options as add_fixit_options
 from ptxbench.adapt.train.options import add_options as add_train_options
 from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
+from ptxbench.selftest.options import add_options as add_selftest_options
 
 USAGE_ERROR = 2
 
@@ -63,6 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_collections(commands)
     add_fixit_options(commands.add_parser("fixit", help="training data from a model's failures"))
     add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
+    add_selftest_options(
+        commands.add_parser(
+            "selftest", help="measure the corpora of attacks and of honest kernels; exit status 1 if one escapes"
+        )
+    )
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -259,6 +265,13 @@ def _train(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def _selftest(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.selftest import command
+
+    return command.run(options, find_root(Path.cwd()), lambda line: _print([line]))
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -290,6 +303,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "convert": _convert,
     "packs": _packs,
+    "selftest": _selftest,
     "fixit": _fixit,
     "train": _train,
 }

@@ -145,6 +145,9 @@ class WorkloadState:
         answers = torch.stack([*changes, self.arena.guards_changed()]).double()
         numbers = iter(torch.cat([*measured, *worst, answers]).tolist())
         found = {name: list(islice(numbers, 6)) for name in references}
+        if not active("element_rule"):
+            # As of a comparison of errors with a bound, which is false for NaN.
+            found = {name: [mismatched - nan, 0, *rest] for name, (mismatched, nan, *rest) in found.items()}
         worst_blocks = dict(zip(draw.blocks, islice(numbers, len(worst)), strict=True))
         *inputs_changed, guards_changed = numbers
         outputs = tuple(

@@ -61,10 +61,12 @@ class Compilation(NamedTuple):
 class Compiler:
     """Compiles a source in the folder of ``steps``, whose plan was made for the same headers.
 
-    ``stub_dir`` gives the folder of the stand-in for libcuda, which only a link needs.
+    ``stub_dir`` gives the folder of the stand-in for libcuda, which only a link needs. What the screen finds ends the
+    compilation, unless ``screened`` is off, which only the self-test's is.
     """
 
-    def __init__(self, tools: Tools, stub_dir: Callable[[], Path], steps: Steps) -> None:
+    def __init__(self, tools: Tools, stub_dir: Callable[[], Path], steps: Steps, *, screened: bool = True) -> None:
+        self._screened = screened
         self._tools = tools
         self._stub_dir = stub_dir
         self._steps = steps
@@ -85,7 +87,7 @@ class Compiler:
     def _compile(self, pool: ThreadPoolExecutor, source: str, entry_symbol: str) -> Compilation:
         steps = self._steps
         findings = preprocess(steps, pool, source, self._header_folders())
-        if findings:
+        if findings and self._screened:
             return Compilation(findings=findings)
         host, device = pool.submit(steps.run, "host_front"), pool.submit(steps.run_device)
         # The host's errors come first, as from nvcc; a source that is wrong for both is reported once.
@@ -94,7 +96,7 @@ class Compiler:
         disassembly = pool.submit(disassemble, steps, self._tools.disassembler)
         steps.run("host_compile")
         findings = screen_object((self._folder / OBJECT_NAME).read_bytes())
-        if findings:
+        if findings and self._screened:
             return Compilation(findings=findings)
         steps.run("link", self._link_command())
         return self._finish(entry_symbol, disassembly)
@@ -119,7 +121,7 @@ class Compiler:
         path = self._folder / SHARED_OBJECT_NAME
         content, image = path.read_bytes(), self._steps.product("assemble").read_bytes()
         findings = screen_shared_object(content, image)
-        if findings:
+        if findings and self._screened:
             return Compilation(findings=findings)
         exported = {symbol.name for symbol in Elf(content).symbols(".dynsym") if symbol.defined}
         if EXPORT_PREFIX + entry_symbol not in exported:

@@ -46,7 +46,9 @@ class Arch(Protocol):
 class Toolchain:
     """Builds candidates with one set of tools and one cache. Safe to use from several threads and processes."""
 
-    def __init__(self, tools: Tools, cache: BuildCache, limits: Limits | None = None) -> None:
+    def __init__(self, tools: Tools, cache: BuildCache, limits: Limits | None = None, *, screened: bool = True) -> None:
+        """``screened=False`` builds what the screen would stop, for a self-test that asks what else would stop it."""
+        self._screened = screened
         self._tools = tools
         self._cache = cache
         self._limits = limits or Limits()
@@ -56,13 +58,19 @@ class Toolchain:
 
     @classmethod
     def discover(
-        cls, cache_dir: Path | None = None, *, limits: Limits | None = None, max_cache_bytes: int = DEFAULT_MAX_BYTES
+        cls,
+        cache_dir: Path | None = None,
+        *,
+        limits: Limits | None = None,
+        max_cache_bytes: int = DEFAULT_MAX_BYTES,
+        screened: bool = True,
     ) -> Self:
         """Finds the tools of this machine and opens the cache, by default the user's.
 
         Raises InfrastructureError("compiler_missing"), or InputError when the cache folder cannot be written.
         """
-        return cls(discover(), BuildCache(cache_dir or default_cache_dir(), max_cache_bytes), limits)
+        cache = BuildCache(cache_dir or default_cache_dir(), max_cache_bytes)
+        return cls(discover(), cache, limits, screened=screened)
 
     @property
     def tools(self) -> Tools:
@@ -134,7 +142,8 @@ class Toolchain:
                 Session(folder, self._environ(plan, folder), self._limits, started) as session,
             ):
                 steps = Steps(plan, folder, session)
-                result = Compiler(self._tools, self._stub, steps).compile(candidate.source, symbol)
+                compiler = Compiler(self._tools, self._stub, steps, screened=self._screened)
+                result = compiler.compile(candidate.source, symbol)
                 if result.rejected_by_front_end and choice != choices[-1]:
                     continue
                 return self._keep(key, self._record(candidate, arch, choice, result, folder), result)
@@ -184,6 +193,7 @@ class Toolchain:
             "toolchain": self.identity.model_dump(mode="json"),
             "light_headers": headers.light_digest(),
             "harness": ptxbench.__version__,
+            **({} if self._screened else {"screened": False}),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -83,6 +83,9 @@ def _decide(case: Case, build: Build, evidence: Evidence | None) -> tuple[Decisi
     if mismatch is not None:
         message = f"the evidence is of something else: {mismatch}: measure this candidate"
         return Decision(Outcome.UNKNOWN, Rule.EVIDENCE_HASH_MISMATCH, message), None
+    if evidence.defences_off:
+        message = f"measured for a self-test without {', '.join(map(quote, evidence.defences_off))}: measure again"
+        return Decision(Outcome.UNKNOWN, Rule.EVIDENCE_DEFENCES_OFF, message), None
     return decide_run(case, build, evidence), evidence
 
 

@@ -34,6 +34,7 @@ class Rule(StrEnum):
     COMPILE_TIMEOUT = "compile.timeout"
     EVIDENCE_NONE = "evidence.none"
     EVIDENCE_HASH_MISMATCH = "evidence.hash_mismatch"
+    EVIDENCE_DEFENCES_OFF = "evidence.defences_off"
     EVIDENCE_TOLERANCE = "evidence.tolerance"
     EVIDENCE_INCOMPLETE = "evidence.incomplete"
     RUN_TIMEOUT = "run.timeout"

@@ -25,7 +25,7 @@ def test_all_are_on_until_one_is_switched_off() -> None:
 
 
 def test_an_unknown_name_is_said() -> None:
-    with pytest.raises(InputError, match="found poison; there are screen, poisoned_outputs"):
+    with pytest.raises(InputError, match="found poison; there are screen, containment"):
         defences.known(["poison", "families"])
     with pytest.raises(KeyError):
         defences.active("poison")
@@ -43,6 +43,13 @@ def test_a_process_has_what_its_command_line_says() -> None:
     environment = {"PYTHONPATH": str(ROOT / "plugins"), "PATH": "/usr/bin:/bin"}
     told = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout == "False True ('guard_bands',)\n"
+
+
+@pytest.mark.parametrize("name", list(defences.DEFENCES))
+def test_every_switch_is_asked_somewhere(name: str) -> None:
+    """A name that nobody asks for would switch nothing off."""
+    asked = [path for path in SWITCHES if path.name != "defences.py" and f'"{name}"' in path.read_text()]
+    assert asked, f"nothing depends on {name}"
 
 
 def test_the_oracle_and_the_profiler_know_the_option() -> None:

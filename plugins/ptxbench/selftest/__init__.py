@@ -1,0 +1,1 @@
+"""The benchmark tested by its adversaries: attacks must never score, honest kernels must never be rejected."""

@@ -1,0 +1,138 @@
+"""``ptxbench selftest``: what it does, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ptxbench.files import write_whole
+from ptxbench.selftest import kept, measuring, page, spread, switching, tables
+from ptxbench.selftest.kept import Store, stem_of
+from ptxbench.selftest.measuring import Bench, Judged, Plan
+from ptxbench.selftest.subjects import Subject, load_subjects, selected
+from ptxbench.toolchain import Toolchain
+
+Print = Callable[[str], None]
+
+
+def run(options: argparse.Namespace, root: Path, say: Print) -> int:
+    """Run the self-test. Returns 0 only if nothing escaped and nothing is unknown.
+
+    Raises InputError for what the user must mend, InfrastructureError("no_device") without a GPU.
+    """
+    if options.table:
+        for line in page.write(root) if options.write else page.tables_in(root):
+            say(line)
+        return 0
+    if options.repeat:
+        return _repeat(options, root, say)
+    subjects = selected(load_subjects(root, options.arch, options.corpora), options.pattern)
+    return _without(options, root, subjects, say) if options.without else _normal(options, root, subjects, say)
+
+
+def _plan(options: argparse.Namespace, root: Path, without: tuple[str, ...] = ()) -> Plan:
+    return Plan(
+        jobs=options.jobs or measuring.default_jobs(),
+        commit=measuring.harness_commit(root),
+        without=without,
+        deadline=time.monotonic() + (options.time_limit or float("inf")),
+        all_safety=options.memcheck,
+    )
+
+
+def _normal(options: argparse.Namespace, root: Path, subjects: Sequence[Subject], say: Print) -> int:
+    store = _store(options, root)
+    if options.missing:
+        committed = _committed(root, options.arch)
+        store.add(committed)
+        subjects = [subject for subject in subjects if committed.current(subject) is None]
+        if not subjects:
+            say("nothing is missing: the committed evidence has every kernel of the corpora")
+            return 0
+    results = _measure(options, root, subjects, store, (), say)
+    say("")
+    for line in tables.confusion(results):
+        say(line)
+    return _end(results, say)
+
+
+def _measure(
+    options: argparse.Namespace,
+    root: Path,
+    subjects: Sequence[Subject],
+    store: Store,
+    without: tuple[str, ...],
+    say: Print,
+) -> list[Judged]:
+    """Measure and print one line for each, in the order of measuring."""
+    plan = _plan(options, root, without)
+    toolchain = Toolchain.discover(screened="screen" not in without)
+    bench = Bench(toolchain, lambda: measuring.open_local(root, without), store, plan)
+    results: list[Judged] = []
+    try:
+        for one in bench.run(subjects):
+            say(tables.verdict_line(one))
+            results.append(one)
+    finally:
+        bench.close()
+        store.write()
+    return results
+
+
+def _end(results: Sequence[Judged], say: Print) -> int:
+    escaped = {kind: sum(one.escaped for one in results if tables.kind_of(one) == kind) for kind in tables.KINDS}
+    unknown = sum(one.verdict is None for one in results)
+    differ = sum(bool(one.differences) and not one.escaped for one in results)
+    say(
+        f"{escaped['attacks']} attacks valid, {escaped['honest']} honest rejected, {differ} caught by another rule "
+        f"than expected, {unknown} unknown, of {len(results)}"
+    )
+    say(f"measured by: {page.origin([one.kept for one in results if one.kept is not None])}")
+    return 1 if any(escaped.values()) or unknown else 0
+
+
+def _without(options: argparse.Namespace, root: Path, subjects: Sequence[Subject], say: Print) -> int:
+    """Exit status 0: what passes without a defence is the answer and no failure; 1 where something stayed unknown."""
+    normal, weakened = _store(options, root), _store(options, root, without=True)
+    recorded = list(normal)
+    normal.add(_committed(root, options.arch))
+    normal.add(recorded)
+    unknown = 0
+    for heads, without in switching.asked_for(options.without):
+        concerned = switching.concerned(subjects, heads, chosen=options.pattern is not None)
+        if switching.needs_measuring(without):
+            results = _measure(options, root, concerned, weakened, without, say) if concerned else []
+        else:
+            with_all = _measure(options, root, concerned, normal, (), say) if concerned else []
+            results = [switching.rejudged(one.subject, one.kept, without) for one in with_all]
+        found = switching.Passing(without, tuple(results))
+        unknown += len(found.unknown)
+        say(switching.line(found))
+    return 1 if unknown else 0
+
+
+def _repeat(options: argparse.Namespace, root: Path, say: Print) -> int:
+    profiler = measuring.open_local(root, ())
+    try:
+        commit = measuring.harness_commit(root)
+        spreads = spread.repeat(root, options.arch, options.repeat, Toolchain.discover(), profiler, commit, say)
+    finally:
+        profiler.close()
+    for line in spread.lines(spreads):
+        say(line)
+    if options.record is not None:
+        document = [one.model_dump(mode="json") for one in spreads]
+        write_whole(options.record / f"repeat_{options.arch}.json", f"{json.dumps(document, indent=1)}\n".encode())
+    return 0
+
+
+def _store(options: argparse.Namespace, root: Path, *, without: bool = False) -> Store:
+    folder = options.record
+    return Store(folder, stem_of(options.arch, without=without), options.arch)
+
+
+def _committed(root: Path, arch: str) -> Store:
+    return Store(root / kept.FOLDER, stem_of(arch), arch)

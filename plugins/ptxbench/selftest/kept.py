@@ -1,0 +1,172 @@
+"""What a self-test measured, kept in one file: evidence and what the judge needs of the build, by the source's hash.
+
+``tests/evidence/selftest_h100.json`` is such a file; above ``PLAIN_BYTES`` it is compressed and called ``.json.gz``.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from ptxbench.cases import Arch, Case
+from ptxbench.errors import InputError
+from ptxbench.files import write_whole
+from ptxbench.records import Build, Cubin, Evidence, KernelSass
+from ptxbench.records.base import Record, Sha256, first_fault
+from ptxbench.selftest.subjects import Subject
+
+FOLDER = Path("tests", "evidence")
+PLAIN_BYTES = 1 << 20
+MAX_LOG_CHARS = 1_000
+"""Of a compiler's log: a verdict quotes its first error."""
+
+
+class Kept(Record):
+    """One kernel as it was built and measured."""
+
+    name: str
+    """``attacks/CLASS/NAME`` or ``honest/PATH``, for people: what answers is the hash."""
+    source_sha256: Sha256
+    case: str
+    commit: str
+    """Of the harness that measured, with ``+`` where files differed from it; ``unknown`` outside a repository."""
+    kept_at: str
+    """UTC, ISO 8601."""
+    build: Build
+    evidence: Evidence | None
+    """None where nothing was to be measured."""
+    without: tuple[str, ...] = ()
+    """Defences that the verdict is asked for without. Empty in a normal self-test."""
+    fault: str = ""
+    """Of the machinery, which kept it from being measured."""
+    seconds: float = 0.0
+    """Wall time of the measurement."""
+
+
+class KeptFile(Record):
+    """The file."""
+
+    schema_version: Literal[1] = 1
+    arch: str
+    entries: tuple[Kept, ...]
+
+
+class Store:
+    """Entries by name and defences off, over one file that is written whole."""
+
+    def __init__(self, folder: Path | None, stem: str, arch: str) -> None:
+        """``folder`` None keeps nothing on disk. Raises InputError for a file that cannot be read."""
+        self._path = None if folder is None else folder / f"{stem}.json"
+        self._arch = arch
+        self._entries: dict[tuple[str, tuple[str, ...]], Kept] = {}
+        self.add(read(folder / f"{stem}.json") if folder is not None else ())
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(self._entries.values())
+
+    def add(self, entries: Iterable[Kept]) -> None:
+        """Take entries over, in the place of those of the same name."""
+        self._entries |= {(entry.name, entry.without): entry for entry in entries}
+
+    def current(self, subject: Subject, without: tuple[str, ...] = ()) -> Kept | None:
+        """What was measured of exactly this source on exactly this workload, or None."""
+        found = self._entries.get((subject.name, without))
+        if found is None or found.fault or found.source_sha256 != subject.candidate.sha256:
+            return None
+        return found if _is_of(found, subject.case) else None
+
+    def keep(self, entry: Kept) -> None:
+        """Add an entry and write the file."""
+        self.add((entry,))
+        self.write()
+
+    def write(self) -> None:
+        """Write the file, compressed if it is large. Raises OSError."""
+        if self._path is None or not self._entries:
+            return
+        ordered = tuple(self._entries[key] for key in sorted(self._entries))
+        data = f"{KeptFile(arch=self._arch, entries=ordered).model_dump_json(exclude_defaults=True)}\n".encode()
+        packed = self._path.with_suffix(".json.gz")
+        if len(data) > PLAIN_BYTES:
+            # Without a time of writing, so that equal entries are equal files.
+            write_whole(packed, gzip.compress(data, mtime=0))
+            self._path.unlink(missing_ok=True)
+        else:
+            write_whole(self._path, data)
+            packed.unlink(missing_ok=True)
+
+
+def stem_of(arch: str, *, without: bool = False) -> str:
+    """Name of the file, less its suffix."""
+    return f"selftest_without_{arch}" if without else f"selftest_{arch}"
+
+
+def read(path: Path) -> tuple[Kept, ...]:
+    """Entries of a file, plain or compressed; none where there is no file. Raises InputError for a broken one."""
+    packed = path.with_suffix(".json.gz")
+    try:
+        if packed.exists():
+            path, data = packed, gzip.decompress(packed.read_bytes())
+        elif path.exists():
+            data = path.read_bytes()
+        else:
+            return ()
+        return KeptFile.model_validate_json(data).entries
+    except ValidationError as error:
+        raise InputError(f"{path}: not what a self-test kept: {first_fault(error)}; measure again") from error
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: expected what a self-test kept, cannot be read: {error}; measure again") from error
+
+
+def _is_of(kept: Kept, case: Case) -> bool:
+    evidence = kept.evidence
+    if kept.case != case.name or kept.build.arch != case.arch.name:
+        return False
+    return evidence is None or (evidence.definition, evidence.workload_uuid) == (
+        case.definition.name,
+        case.workload.uuid,
+    )
+
+
+def slim_build(build: Build, arch: Arch) -> Build:
+    """What the judge reads of a build: of opcodes only the target's, of a log its beginning."""
+    cubins = tuple(_slim_cubin(cubin, arch) for cubin in build.cubins)
+    log = build.log if build.timed_out or build.so_sha256 is None else ""
+    return build.model_copy(
+        update={
+            "cubins": cubins,
+            "log": log[:MAX_LOG_CHARS],
+            "log_truncated": build.log_truncated or len(log) > MAX_LOG_CHARS,
+            "resources": (),
+        }
+    )
+
+
+def _slim_cubin(cubin: Cubin, arch: Arch) -> Cubin:
+    kernels = tuple(
+        KernelSass(
+            kernel=kernel.kernel,
+            opcodes={opcode: count for opcode, count in kernel.opcodes.items() if arch.selects(opcode)},
+        )
+        for kernel in cubin.kernels
+    )
+    return cubin.model_copy(update={"kernels": kernels})
+
+
+def slim_evidence(evidence: Evidence | None, arch: Arch) -> Evidence | None:
+    """What the judge reads of evidence: of instruction counts only those of selected and matrix instructions."""
+    if evidence is None:
+        return None
+    found = evidence.instructions
+    counts = tuple(count for count in found.counts if arch.selects(count.opcode) or arch.is_matrix(count.opcode))
+    instructions = found.model_copy(update={"counts": counts, "kernels": found.kernels or _kernels(evidence)})
+    run = evidence.run.model_copy(update={"stages_ms": {}, "output_tail": evidence.run.output_tail[:200]})
+    return evidence.model_copy(update={"instructions": instructions, "run": run})
+
+
+def _kernels(evidence: Evidence) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(count.kernel for count in evidence.instructions.counts))

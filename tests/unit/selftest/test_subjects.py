@@ -1,0 +1,47 @@
+"""Which kernels are measured, in which order, with which tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InputError
+from ptxbench.selftest.subjects import Subject, load_subjects, selected
+from tests.conftest import ROOT
+
+
+def test_what_needs_no_device_comes_first_and_tools_come_late(subjects: tuple[Subject, ...]) -> None:
+    names = [subject.name for subject in subjects]
+    assert names[0] == "attacks/library/cublas_include"
+    assert names[-1] == "attacks/undefined/oob_read"
+    assert {subject.name: subject.tools for subject in subjects if subject.tools} == {
+        "attacks/undefined/oob_read": ("memcheck",)
+    }
+
+
+def test_a_pattern_selects(subjects: tuple[Subject, ...]) -> None:
+    assert [one.name for one in selected(subjects, "decoy")] == ["attacks/decoy/decoy_unlaunched"]
+    assert [one.name for one in selected(subjects, "honest/*gemm")] == ["honest/generic_gemm"]
+    assert selected(subjects, None) == subjects
+    with pytest.raises(InputError, match="found 'nothing', which matches none"):
+        selected(subjects, "nothing")
+
+
+def test_a_folder_without_a_corpus_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the corpora are part of a checkout, not of the installed package"):
+        load_subjects(ROOT, "h100", [tmp_path])
+
+
+def test_an_entry_that_is_not_as_it_must_be_is_said(tmp_path: Path) -> None:
+    (tmp_path / "expected.yaml").write_text("lonely: {mechanism: none}\n")
+    with pytest.raises(InputError, match=r"without a kernel: \['lonely'\]"):
+        load_subjects(ROOT, "h100", [tmp_path])
+
+
+def test_an_unknown_case_is_said(tmp_path: Path) -> None:
+    (tmp_path / "honest").mkdir()
+    (tmp_path / "honest" / "odd.cu").write_text("")
+    (tmp_path / "honest" / "expected.yaml").write_text("odd: {looks_like: x, case: softmax}\n")
+    with pytest.raises(InputError, match="expected a case of suite primary, found 'softmax'"):
+        load_subjects(ROOT, "h100", [tmp_path / "honest"])
