@@ -103,16 +103,18 @@ class Loads:
         if call.site != _ENTER:
             return
         if event in _LOADING:
-            self._note("calls", call.function)
+            self._note("calls", call.function or b"(no name)")
             return
         name = ctypes.cast(call.parameters[0], ctypes.c_char_p).value if call.parameters else None
+        if not name:
+            return  # nothing is found by no name; the CUDA runtime asks so once when it starts (H200, CUDA 13.0)
         self._note("lookups" if event in _LOOKUPS else "entry_points", name)
 
-    def _note(self, kind: str, name: bytes | None) -> None:
+    def _note(self, kind: str, name: bytes) -> None:
         if len(self._names[kind]) == MAX_NAMES:
             self._lost = f"more than {MAX_NAMES} different {kind}"
             return
-        self._names[kind][(name or b"(no name)")[:_MAX_NAME_BYTES].decode("ascii", "replace")] = None
+        self._names[kind][name[:_MAX_NAME_BYTES].decode("ascii", "replace")] = None
 
     def tell(self) -> dict[str, Any]:
         """Everything since ``begin``; images are asked for one by one."""
