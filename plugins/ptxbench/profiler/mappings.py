@@ -33,12 +33,12 @@ ALLOWED = re.compile(
     r"(-[\w.]+)?\.so[\d.]*|ld-linux-[\w-]+\.so\.\d|libnss_\w+\.so[\d.]*"
 )
 """Libraries that an object may need (``toolchain.rules.ALLOWED_NEEDED``), and those that the driver, CUPTI, TVM-FFI,
-the C library and the interpreter's own modules load by themselves, at the time of a first use. ``libnvidia-ptxjitcompiler`` is one: what it compiled is
-seen as a foreign module."""
-_WRITABLE = ("/dev/shm/", "/memfd:", "/tmp/", "/var/tmp/", "/proc/")
-
-
+the C library and the interpreter's own modules load by themselves, at the time of a first use.
+``libnvidia-ptxjitcompiler`` is one: what it compiled is seen as a foreign module."""
 _PACKAGES = ("cuda.bindings", "cupti", "tvm_ffi")
+"""What the sandbox's program imports."""
+_WRITABLE = ("/dev/shm/", "/memfd:", "/tmp/", "/var/tmp/", "/proc/")
+"""Where a candidate could have written a file itself, beside the folders that it is given."""
 
 
 class Mapped(NamedTuple):
@@ -109,6 +109,6 @@ def _allowed(path: str, own: str, writable: tuple[str, ...]) -> bool:
     if path == own:
         return True
     # A library of a good name that the candidate wrote itself is none.
-    if path.endswith(_DELETED) or path.startswith(writable):
-        return False
-    return path.startswith(_trusted_folders()) or bool(ALLOWED.fullmatch(Path(path).name))
+    if path.startswith(_trusted_folders()):
+        return True
+    return not path.endswith(_DELETED) and not path.startswith(writable) and bool(ALLOWED.fullmatch(Path(path).name))
