@@ -1,7 +1,7 @@
 """What the driver tells of loaded code on a real device, and what the judge makes of it.
 
-The record of each candidate goes to ``$PTXBENCH_EVIDENCE_DIR/loaded_code.json``: how images compare with the object's on
-this driver is what no machine without a device can tell.
+The record of each candidate goes to ``$PTXBENCH_EVIDENCE_DIR/loaded_code.json``: how images compare with the object's
+on this driver is what no machine without a device can tell.
 """
 
 from __future__ import annotations

@@ -143,8 +143,8 @@ def test_kernels_of_known_duration_are_read_within_two_percent(spinner: Spinner)
     if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
         Path(folder, "spin.json").write_text(json.dumps(figures, indent=1) + "\n")
     assert 0 < start_ns < START_NS, figures
+    # Whatever the device's clock is, the range is the one that kernels have.
+    assert rows[0]["true_ns"] < 20_000
+    assert rows[-1]["true_ns"] > 5_000_000
     for row in rows:
-        assert abs(row["true_ns"] / (row["asked_us"] * 1e3) - 1) < 0.5, (
-            f"the device's clock is far from its own: {figures}"
-        )
         assert abs(row["error_ns"]) <= max(ALLOWED_SHARE * row["true_ns"], ALLOWED_NS), figures

@@ -291,7 +291,12 @@ def test_a_disturbed_evaluation_is_repeated_once(
 
     state, nothing = stand_ins(take)
     measured: list[int] = []
-    nothing.measure = lambda state, overhead_ns: measured.append(overhead_ns) or BASELINE
+
+    def measure(_: Any, overhead_ns: int) -> BaselineMeasurement:
+        measured.append(overhead_ns)
+        return BASELINE
+
+    nothing.measure = measure
     monkeypatch.setattr(evaluation, "hand_over_ns", lambda *_: 7)
     monkeypatch.setattr(disturbances, "read", lambda: None)
     answers = iter(found)
