@@ -146,9 +146,13 @@ def test_an_image_without_code_is_empty(start: Start, made: Made) -> None:
 def test_only_names_put_together_at_run_time_are_told_of_the_lookups(start: Start, made: Made) -> None:
     """The runtime in the object looks up its own by strings that it holds."""
     found = seen(
-        start, made, [made.cubin], lookups=["cuMemAlloc_v2", "cuLinkAddSmuggled"], entry_points=["cuTensorMapEncodeTiled"],
+        start,
+        made,
+        [made.cubin],
+        lookups=["cuMemAlloc_v2", "cuLinkAddSmuggled"],
+        entry_points=["cuTensorMapEncodeTiled"],
         calls=["cuLibraryLoadData"],
-    )  # fmt: skip
+    )
     assert b"\0cuMemAlloc_v2\0" in made.path.read_bytes()
     assert found.entry_points == ("cuLinkAddSmuggled", "cuTensorMapEncodeTiled")
     assert found.load_calls == ("cuLibraryLoadData",)

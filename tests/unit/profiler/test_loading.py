@@ -58,7 +58,7 @@ class Library:
             return
         symbol, shown = ctypes.c_char_p(name), ctypes.c_char_p(function)
         parameters = (ctypes.c_void_p * 2)(ctypes.cast(symbol, ctypes.c_void_p), None)
-        function_at = ctypes.cast(shown, ctypes.c_void_p).value
+        function_at = ctypes.cast(shown, ctypes.c_void_p).value or 0
         data = (ctypes.c_uint64 * 4)(site, function_at, ctypes.addressof(parameters), 0)
         self._callback(None, domain, cbid, ctypes.addressof(data))
 

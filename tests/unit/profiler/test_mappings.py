@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -61,11 +60,19 @@ def loader() -> Iterator[Loader]:
     subject.process.communicate()
 
 
-@pytest.fixture(scope="module")
-def library() -> Path:
-    """A shared object that no Python process has mapped by itself."""
-    folder = Path(os.__file__).parent / "lib-dynload"
-    return next(iter(sorted(folder.glob("_testcapi*.so")) or sorted(folder.glob("audioop*.so"))))
+EXTENSIONS = Path(next(entry for entry in sys.path if entry.endswith("/lib-dynload"))).resolve()
+
+
+def extension() -> Path:
+    """One of the interpreter's own that no process here has mapped by itself."""
+    found = [path for name in ("_lsprof", "audioop", "_testcapi") for path in EXTENSIONS.glob(f"{name}.*so")]
+    return found[0]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A shared object of somebody's own."""
+    return Path(shutil.copy(extension(), tmp_path / "libother.so"))
 
 
 def shown(before: Mapped, *after: Mapped, own: str = "", private: str = "/nowhere") -> dict[str, bool]:
@@ -77,8 +84,8 @@ def test_a_library_that_is_loaded_later_is_seen(loader: Loader, library: Path) -
     assert before.readable
     assert any("libc" in path for path in before.files)
     after = loader.tell(f"load {library}")
-    assert shown(before, after) == {str(library): False}
-    assert shown(before, after, own=str(library)) == {str(library): True}
+    assert shown(before, after)[str(library)] is False
+    assert shown(before, after, own=str(library))[str(library)] is True
     assert shown(before, before) == {}
 
 
@@ -89,11 +96,17 @@ def test_a_good_name_helps_no_file_that_a_candidate_may_have_written(
     named = tmp_path / "libnvidia-ptxjitcompiler.so.1"
     shutil.copy(library, named)
     after = loader.tell(f"load {named}")
-    assert shown(before, after, private=str(tmp_path)) == {str(named): False}
+    assert shown(before, after, private=str(tmp_path))[str(named)] is False
     named.unlink()
-    (path,) = shown(before, mapped(loader.process.pid))
-    assert path.endswith(" (deleted)")
+    path = f"{named} (deleted)"
     assert shown(before, mapped(loader.process.pid), own=path.removesuffix(" (deleted)"))[path] is False
+
+
+def test_the_interpreter_may_import_late(loader: Loader) -> None:
+    before = mapped(loader.process.pid)
+    after = shown(before, loader.tell(f"load {extension()}"))
+    assert after[str(extension())] is True
+    assert all(after.values())
 
 
 def test_code_in_anonymous_memory_is_measured(loader: Loader) -> None:
