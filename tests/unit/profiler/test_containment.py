@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def told(folder: Path) -> dict[str, str]:
     return dict(line.split(maxsplit=1) for line in text.splitlines())
 
 
+@cache
 def active_here() -> Containment:
     return describe_here()
 
@@ -129,14 +131,17 @@ def test_every_layer_is_active_or_has_a_reason() -> None:
     assert all(found.missing.values())
 
 
-@pytest.mark.parametrize("layer", OPTIONAL)
-def test_each_layer_can_stand_alone(layer: str, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    command = [sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), "--describe", f"--layers={layer}"]
-    done = subprocess.run(command, cwd=work, capture_output=True, check=True, timeout=60)
-    found = json.loads(done.stdout)
-    assert {*found["active"], *found["missing"]} == {*BASE, layer}
+def test_each_layer_can_stand_alone(tmp_path: Path) -> None:
+    started = {}
+    for layer in OPTIONAL:
+        work = tmp_path / layer / "work"
+        work.mkdir(parents=True)
+        command = [sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), "--describe", f"--layers={layer}"]
+        started[layer] = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE)
+    for layer, process in started.items():
+        found = json.loads(process.communicate(timeout=60)[0])
+        assert {*found["active"], *found["missing"]} == {*BASE, layer}
+        assert set(BASE) <= set(found["active"])
 
 
 def test_an_unprivileged_user_has_layers_too() -> None:
@@ -157,7 +162,14 @@ def test_an_unprivileged_user_has_layers_too() -> None:
         work.mkdir(parents=True)
         for path in (folder, work.parent, work):
             os.chown(path, NOBODY, NOBODY)
-        command = [str(python), "-P", "-s", str(program / "__main__.py"), "--describe", f"--layers={','.join(OPTIONAL)}"]
+        command = [
+            str(python),
+            "-P",
+            "-s",
+            str(program / "__main__.py"),
+            "--describe",
+            f"--layers={','.join(OPTIONAL)}",
+        ]
         done = subprocess.run(
             command, cwd=work, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, timeout=60, check=False
         )
@@ -166,72 +178,6 @@ def test_an_unprivileged_user_has_layers_too() -> None:
     assert {*found["active"], *found["missing"]} == set(ALL)
     assert found["missing"]["uid"] == "only root can give a sandbox another user"
     assert {*BASE, "seccomp"} <= set(found["active"])
-
-
-def run(folder: Path, text: str, layers: tuple[str, ...] = OPTIONAL) -> Worker:
-    """A sandbox whose candidate, with this body of ``run``, is loaded."""
-    headers = ("csignal", "cstdio", "cstdlib", "cstring", "fcntl.h", "pthread.h", "unistd.h")
-    source = "".join(f"#include <{header}>\n" for header in headers)
-    name = f"candidate{len(list(folder.iterdir()))}"
-    so_path = contained.build_text(f'{source}extern "C" int run() {{ {text} return 0; }}\n', folder / f"{name}.so")
-    worker = contained.start(layers)
-    worker.load(contained.job(so_path))
-    return worker
-
-
-def gone(pids: list[int]) -> bool:
-    deadline = time.monotonic() + 5
-    while any(map(is_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return not any(map(is_alive, pids))
-
-
-@pytest.mark.parametrize(
-    ("body", "ending"),
-    [
-        ("*(volatile int*)8 = 1;", "was ended by SIGSEGV"),
-        ("abort();", "was ended by SIGABRT"),
-        ("_exit(3);", "exited with code 3"),
-        ("kill(getpid(), SIGKILL);", "was ended by SIGKILL"),
-        ("raise(SIGTERM);", "was ended by SIGTERM"),
-    ],
-)
-def test_its_end_is_told_as_it_was(folder: Path, body: str, ending: str) -> None:
-    worker = run(folder, body)
-    pids = contained.family(worker)
-    try:
-        with pytest.raises(WorkerError) as caught:
-            worker.call()
-    finally:
-        worker.close()
-    assert (caught.value.status, str(caught.value)) == (RunStatus.CRASHED, f"the process {ending} during a call")
-    assert gone(pids)
-
-
-def test_a_process_that_stopped_itself_is_ended(folder: Path) -> None:
-    worker = run(folder, "kill(getpid(), SIGSTOP);")
-    pids = contained.family(worker)
-    with pytest.raises(WorkerError, match="no answer within"):
-        worker.call(0.2)
-    begin = time.monotonic()
-    worker.close()
-    assert time.monotonic() - begin < 5
-    assert gone(pids)
-
-
-def test_threads_are_limited(folder: Path) -> None:
-    needs("processes")
-    body = """
-    int count = 0;
-    pthread_t thread;
-    while (count < 5000 && pthread_create(&thread, nullptr, [](void*) -> void* { pause(); return nullptr; }, nullptr) == 0)
-        ++count;
-    printf("%d\\n", count); fflush(stdout);
-    """
-    worker = run(folder, body)
-    worker.call()
-    assert 100 < int(worker.output_tail()) < 512
-    worker.close()
 
 
 ESCAPING = """
@@ -244,24 +190,124 @@ ESCAPING = """
         }
     usleep(100000);
 """
-BOMB = "if (fork() == 0) for (;;) fork();"
+THREADS = """
+    int count = 0;
+    pthread_t thread;
+    auto waits = [](void*) -> void* { pause(); return nullptr; };
+    while (count < 5000 && pthread_create(&thread, nullptr, waits, nullptr) == 0) ++count;
+    printf("%d\\n", count);
+    fflush(stdout);
+"""
+HOG = """
+    volatile char* all = (char*)malloc(256 << 20);
+    for (int at = 0; at < 256 << 20; at += 4096) all[at] = 1;
+    pause();
+"""
+CANDIDATES = {
+    "fault": "*(volatile int*)8 = 1;",
+    "aborts": "abort();",
+    "exits": "_exit(3);",
+    "kills_itself": "kill(getpid(), SIGKILL);",
+    "raises": "raise(SIGTERM);",
+    "stops": "kill(getpid(), SIGSTOP);",
+    "threads": THREADS,
+    "hog": HOG,
+    "double_fork": ESCAPING,
+    "bomb": "if (fork() == 0) for (;;) fork();",
+}
+HEADERS = ("csignal", "cstdio", "cstdlib", "fcntl.h", "pthread.h", "unistd.h")
 
 
-@pytest.mark.parametrize("body", [ESCAPING, BOMB], ids=["double fork", "bomb"])
+@pytest.fixture(scope="module")
+def candidates(folder: Path) -> Path:
+    """One object with every candidate, by its symbol."""
+    includes = "".join(f"#include <{header}>\n" for header in HEADERS)
+    bodies = [f'extern "C" int {name}() {{ {body} return 0; }}\n' for name, body in CANDIDATES.items()]
+    return contained.build_text(includes + "".join(bodies), folder / "candidates.so")
+
+
+def run(candidates: Path, name: str, layers: tuple[str, ...] = OPTIONAL) -> Worker:
+    """A sandbox with this candidate, loaded."""
+    worker = contained.start(layers)
+    worker.load(contained.job(candidates, name))
+    return worker
+
+
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("fault", "was ended by SIGSEGV"),
+        ("aborts", "was ended by SIGABRT"),
+        ("exits", "exited with code 3"),
+        ("kills_itself", "was ended by SIGKILL"),
+        ("raises", "was ended by SIGTERM"),
+    ],
+)
+def test_its_end_is_told_as_it_was(candidates: Path, name: str, ending: str) -> None:
+    worker = run(candidates, name)
+    pids = contained.family(worker)
+    try:
+        with pytest.raises(WorkerError) as caught:
+            worker.call()
+    finally:
+        worker.close()
+    assert (caught.value.status, str(caught.value)) == (RunStatus.CRASHED, f"the process {ending} during a call")
+    assert gone(pids)
+
+
+def test_a_process_that_stopped_itself_is_ended(candidates: Path) -> None:
+    worker = run(candidates, "stops")
+    pids = contained.family(worker)
+    with pytest.raises(WorkerError, match="no answer within"):
+        worker.call(0.2)
+    begin = time.monotonic()
+    worker.close()
+    assert time.monotonic() - begin < 5
+    assert gone(pids)
+
+
+def test_threads_are_limited(candidates: Path) -> None:
+    needs("processes")
+    worker = run(candidates, "threads")
+    worker.call()
+    assert 100 < int(worker.output_tail()) < 512
+    worker.close()
+
+
+@pytest.mark.parametrize("name", ["double_fork", "bomb"])
 @pytest.mark.parametrize("layers", [CALM, ("processes", "uid", "mount")], ids=["namespace", "no namespace"])
-def test_no_process_is_left(folder: Path, layers: tuple[str, ...], body: str) -> None:
+def test_no_process_is_left(candidates: Path, layers: tuple[str, ...], name: str) -> None:
     needs("mount", "uid", "pid", "processes")
-    worker = run(folder, body, layers)
+    worker = run(candidates, name, layers)
     worker.call()
     time.sleep(0.1)
     pids = contained.family(worker)
     assert len(pids) > 10
     worker.close()
     assert gone(pids)
-    assert not [pid for pid in pids if is_alive(pid)]
 
 
-def test_host_memory_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layers", [CALM, ("processes", "uid", "mount")], ids=["namespace", "no namespace"])
+def test_no_process_is_left_by_a_candidate_that_ended(candidates: Path, layers: tuple[str, ...]) -> None:
+    needs("mount", "uid", "pid", "processes")
+    worker = run(candidates, "double_fork", layers)
+    worker.call()
+    pids = contained.family(worker)
+    assert len(pids) > 10
+    worker.notify("quit")
+    assert worker.exit_code(5) == 0
+    assert gone([pid for pid in pids if pid != worker.process.pid])
+    worker.close()
+
+
+def test_host_memory_is_limited(folder: Path, candidates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The sandbox's own program decides the limit; a copy of it with a smaller one stands in.
     copy = folder / "program"
     copy.mkdir()
@@ -269,7 +315,7 @@ def test_host_memory_is_limited(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         text = path.read_text().replace("LEAST_MEMORY_BYTES = 2 << 30", "LEAST_MEMORY_BYTES = 96 << 20")
         (copy / path.name).write_text(text.replace("MEMORY_SHARE = 0.5", "MEMORY_SHARE = 0.0"))
     monkeypatch.setattr("ptxbench.profiler.worker.SANDBOX_PROGRAM", copy / "__main__.py")
-    worker = run(folder, "volatile char* all = (char*)malloc(256 << 20); for (int i = 0; i < 256 << 20; i += 4096) all[i] = 1; pause();")
+    worker = run(candidates, "hog")
     with pytest.raises(WorkerError, match="was ended by SIGKILL"):
         worker.call()
     assert "MiB of host memory, 96 MiB are allowed" in worker.output_tail()
@@ -297,7 +343,7 @@ def test_layers_that_break_the_device_are_dropped(broken: set[str]) -> None:
 
 
 def test_a_machine_where_nothing_works_is_no_fault_of_the_layers() -> None:
-    with pytest.raises(containment.InfrastructureError, match="no sandbox works on this machine.*no device"):
+    with pytest.raises(containment.InfrastructureError, match=r"no sandbox works on this machine.*no device"):
         choose(lambda layers: "no device", Choice(layers=OPTIONAL))
 
 

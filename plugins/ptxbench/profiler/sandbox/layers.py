@@ -165,11 +165,9 @@ def _build_view(layers: Layers, place: Place) -> None:
             layers.withdraw("mount", error)
 
     def own_proc() -> None:
-        if not with_mount:
-            raise OSError("it needs a mount namespace")
-        if layers.has("pid"):
-            filesystem.own_processes()
-        filesystem.guard_kernel_files()
+        if not (with_mount and layers.has("pid")):
+            raise OSError("it needs namespaces of mounts and processes")
+        filesystem.show_own_processes()
 
     layers.attempt("proc", own_proc)
 
