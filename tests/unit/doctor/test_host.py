@@ -4,6 +4,8 @@ import pytest
 
 from ptxbench.doctor import host, render
 from ptxbench.doctor.check import Check, Status, answer_of, installed
+from ptxbench.errors import InfrastructureError
+from ptxbench.records import Containment
 
 
 def test_no_host_compiler_is_named_and_costs_everything():
