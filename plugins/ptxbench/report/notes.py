@@ -140,7 +140,7 @@ def _containment(cells: Sequence[Cell]) -> list[str]:
         return []
     layers = ", ".join(f"{layer} ({count_of(count, 'turn')})" for layer, count in sorted(missing.items()))
     return [
-        f"Containment: kernels ran without these layers around their process: {layers}. The evidence of a turn says why, "
+        f"Containment: kernels ran without these layers around their process: {layers}. A turn's evidence says why, "
         "docs/containment.md what each layer stops, and ptxbench doctor what this machine has."
     ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import containment, defences
 from ptxbench.profiler.containment import ALL, BASE, OPTIONAL, Choice, choose, describe_here, settled, wanted
 from ptxbench.profiler.replies import WorkerError
@@ -343,7 +344,7 @@ def test_layers_that_break_the_device_are_dropped(broken: set[str]) -> None:
 
 
 def test_a_machine_where_nothing_works_is_no_fault_of_the_layers() -> None:
-    with pytest.raises(containment.InfrastructureError, match=r"no sandbox works on this machine.*no device"):
+    with pytest.raises(InfrastructureError, match=r"no sandbox works on this machine.*no device"):
         choose(lambda layers: "no device", Choice(layers=OPTIONAL))
 
 

@@ -163,8 +163,8 @@ def program(machine: str, pid: int, *, tool: bool = False) -> bytes:
         for numbers in _SIGNALS.values():
             parts += _by_argument(numbers[column], 0, (pid,), refused=False)
     parts += _by_argument(_PRCTL[column], 0, _PRCTL_REFUSED, refused=True)
-    for numbers in refused.values():
-        number = numbers[column]
+    for each in refused.values():
+        number = each[column]
         if number is not None:
             parts += [_statement(_JUMP_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
     return b"".join([*parts, _statement(_RETURN, _ALLOW)])
