@@ -47,7 +47,7 @@ def test_every_junit_test_case_has_its_verdict(judged):
     told = run(judged, "-m", GEMM, "--safety", "full", "--junitxml", "junit.xml")
     told.assert_outcomes(passed=3, deselected=27)
     # Stored evidence has the checks of its day, and says which.
-    told.stdout.fnmatch_lines(["Safety (turns): guards, memcheck 1 clean; initcheck, synccheck, racecheck 1 not run."])
+    told.stdout.fnmatch_lines(["Safety (turns): guards, memcheck 1 clean; initcheck, synccheck, racecheck 1 not*"])
     cases = ElementTree.parse(judged.path / "junit.xml").getroot().findall(".//testcase")
     assert len(cases) == 3
     for case in cases:

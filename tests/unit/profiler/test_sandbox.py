@@ -27,9 +27,7 @@ MS = 1_000_000
 
 
 def test_program_needs_nothing_of_ours_and_no_library_to_be_read() -> None:
-    program = (
-        f"import sys; sys.path.insert(0, {str(SANDBOX_PROGRAM.parents[1])!r}); import sandbox; print(*sys.modules)"
-    )
+    program = f"import sys; sys.path.insert(0, {str(SANDBOX_PROGRAM.parents[1])!r}); import sandbox; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert not {name.partition(".")[0] for name in found.stdout.split()} & {"ptxbench", "torch", "cuda", "pydantic"}
 
