@@ -91,6 +91,6 @@ def test_the_sandbox_imports_the_standard_library_and_three_packages():
     """It is the program that runs beside a candidate: nothing in it may lead to the truth or to torch."""
     files = list((PACKAGE / "profiler" / "sandbox").glob("*.py"))
     names = set().union(*(imported_modules(ast.parse(path.read_text())) for path in files))
-    beside = {f".{path.stem}" for path in files}
+    beside = {".", *(f".{path.stem}" for path in files)}
     outside = {name.split(".")[0] for name in names - beside} - sys.stdlib_module_names
     assert outside == {"cuda", "cupti", "tvm_ffi"}

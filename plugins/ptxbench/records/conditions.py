@@ -14,16 +14,18 @@ class LoadedModule(Record):
     """One device image that the CUDA driver loaded in the candidate's process while it had the candidate."""
 
     sha256: Sha256
-    """Of the bytes as the driver got or finalized them."""
+    """Of the bytes that the driver told of."""
     bytes: Count
     from_candidate: bool
     """The image is one of the candidate's object: equal bytes, or the same machine code."""
     code_sha256: Sha256 | None = None
-    """Of its machine code sections with their names; None where it is no ELF file or holds no code."""
-    matched_by: Literal["bytes", "code", ""] = ""
-    """What was equal. Empty where nothing was."""
+    """Of its machine code with the names of its sections; None where it holds none or could not be read."""
+    matched_by: Literal["bytes", "code", "layout", "empty", ""] = ""
+    """How it is one of the object's images: ``bytes``, all are equal; ``code``, the machine code is, but for what is
+    filled in at loading; ``layout``, its sections have the names and sizes of one, which is no proof. ``empty``: it
+    holds no machine code. Empty text: it is another."""
     kernels: tuple[str, ...] = ()
-    """Mangled names of the functions in it, the first of them."""
+    """Mangled names of the functions in it, at most 64."""
 
 
 class LoadedLibrary(Record):
@@ -31,7 +33,7 @@ class LoadedLibrary(Record):
 
     path: str
     allowed: bool
-    """The candidate's own object, or a library that the driver or runtime loads by itself."""
+    """The candidate's own object, or a library that the driver or the C library loads by itself."""
 
 
 class LoadedCode(Record):
@@ -41,11 +43,16 @@ class LoadedCode(Record):
     libraries: tuple[LoadedLibrary, ...] = ()
     """As the kernel of the operating system tells the oracle, not as the process itself does."""
     entry_points: tuple[str, ...] = ()
-    """Names that were asked of ``cuGetProcAddress`` or ``cudaGetDriverEntryPoint`` by the candidate."""
+    """Driver functions that were asked of ``cudaGetDriverEntryPoint``, or of ``cuGetProcAddress`` by a name that is no
+    string of the object. Those that the CUDA runtime in the object looks up for itself are none of them."""
     load_calls: tuple[str, ...] = ()
-    """Calls of the CUDA driver or runtime that load or link code, made by the candidate itself."""
+    """Functions of the CUDA driver or runtime that loaded or linked code, called by the candidate or by the runtime on
+    its behalf; what they loaded is in ``modules``."""
     anonymous_code_bytes: Count = 0
-    """Executable memory without a file behind it that appeared with the candidate: copied or generated host code."""
+    """Executable memory without a file behind it that appeared with the candidate: copied or generated host code, or
+    the driver's own."""
+    hidden: bool = False
+    """The process kept the system from telling what is mapped in it."""
     unknown: str = ""
     """Why device code or calls could not be observed; empty where they were."""
 
@@ -62,15 +69,16 @@ class DisturbanceKind(StrEnum):
     """What can disturb a measurement from outside of it."""
 
     THROTTLED = "throttled"
-    """The hardware slowed the clock down: heat, power brake. The power limit alone is normal under full load."""
+    """The hardware slowed its clock down to protect itself: heat, power brake. The power limit alone is normal under
+    full load."""
     FOREIGN_PROCESS = "foreign_process"
     """Another process computed on the device."""
     ECC = "ecc"
     """New uncorrectable memory errors."""
     CLOCK_CHANGED = "clock_changed"
-    """The SM clock differed between trials by more than the power limit explains."""
+    """The SM clock differed between trials, and not for the power limit."""
     TEMPERATURE = "temperature"
-    """The device reached the temperature at which it slows down."""
+    """The driver lowered the clock to keep below the highest operating temperature."""
 
 
 class Disturbance(Record):
@@ -80,3 +88,11 @@ class Disturbance(Record):
     message: str
     when: Literal["before", "during", "after"]
     """Against the candidate's calls."""
+
+    @property
+    def disturbing(self) -> bool:
+        """Whether a latency measured meanwhile means nothing. The others are remarks."""
+        return self.kind in _DISTURBING
+
+
+_DISTURBING = {DisturbanceKind.THROTTLED, DisturbanceKind.FOREIGN_PROCESS, DisturbanceKind.ECC}

@@ -141,6 +141,8 @@ class Cell(Record):
     safety: dict[str, dict[str, Count]] = Field(default_factory=dict)
     """Check (``guards``, ``memcheck``, ``initcheck``, ``synccheck``, ``racecheck``) -> what it says (``yes``, ``no``,
     ``unknown``, ``not_run``) -> turns that had a device. Empty in documents older than this field."""
+    missing_layers: dict[str, Count] = Field(default_factory=dict)
+    """Layers of containment -> turns whose candidate ran without; empty also where older evidence does not tell."""
     flags: dict[str, Count]
     evidence_origins: dict[EvidenceOrigin, Count]
     devices: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,11 +24,14 @@ from ptxbench.records import (
     RunStatus,
     WaitingPlace,
 )
-from tests.unit.profiler.stand_in import LOADED, READY, Start
+from tests.unit.profiler.stand_in import READY, Start
 
 TRIALS, WARMUP, ITERATIONS = 3, 2, 6
 CALLS_OF_A_TRIAL = 1 + WARMUP + ITERATIONS
+JOB = {"so_path": struct.__file__}
+"""Any file: nothing of it is loaded."""
 CONNECT = "channel = Connection(int(sys.argv[-1]))\nsay, hear = channel.send_bytes, channel.recv_bytes\n"
+LOADED = "import sandbox\nanswers = sandbox.Answers(channel, json.loads(hear()))\nanswers.done()\n"
 # The real recorder and the real loop of the sandbox; only CUDA and CUPTI are told by hand.
 SANDBOX = """
 import types
@@ -53,7 +57,9 @@ def call():
         start = fed.now()
         fed.waiting.append((start, start + 1000, (name, (1, 1, 1), (128, 1, 1), 0, 32)))
 recorder = sandbox.Recorder(fed)
-sandbox.serve_calls(channel, call, recorder, operations={"collect": collect})
+def loaded():
+    return {"modules": [], "entry_points": [], "lookups": [], "calls": [], "fault": ""}
+sandbox.serve_calls(channel, call, recorder, answers, operations={"collect": collect, "loaded": loaded})
 """
 
 
@@ -75,11 +81,12 @@ def evidence_of(
     check: Callable[[int], CheckedCall] = checked,
     done: Callable[[str], None] = lambda _: None,
     families: tuple[str, ...] = (),
+    drift: Callable[..., tuple[int, ...]] = lambda *_: (1000,),
 ) -> RunEvidence:
     worker = start(program)
     worker.wait_ready()
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
-    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: done("retire"), lambda _: (1000,)
+    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: done("retire"), drift
     nothing.reap = lambda: done("reap")
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
@@ -90,7 +97,7 @@ def evidence_of(
     )  # fmt: skip
     baseline = BaselineMeasurement(library="l", version="1", call="c", span_ns=(1000,), overhead_ns=0)
     attempt = _Attempt(cast(Any, state), baseline, cast(Any, nothing), Stopwatch())
-    return attempt.run({}, cast(Any, nothing))
+    return attempt.run(dict(JOB), cast(Any, nothing))
 
 
 def names(evidence: RunEvidence) -> list[str]:
@@ -150,7 +157,7 @@ def test_an_endless_call_is_located_once_its_process_is_ended(
     program = candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]')
     evidence = evidence_of(start, program, done=done.append)
     assert evidence.stage == stage
-    assert seen == ([["retire", "reap", "{}"]] if stage else [])
+    assert seen == ([["retire", "reap", str(JOB)]] if stage else [])
     assert evidence.waiting == ((place,) if stage else ())
     assert evidence.status is (RunStatus.TIMEOUT if stage else RunStatus.COMPLETED)
 

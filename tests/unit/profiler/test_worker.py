@@ -146,17 +146,18 @@ GARBAGE = ["", "PASSED", "oo", "{}", "[]", "null", '{"error": 1}', '{"code": 1}'
 
 
 def test_garbage_in_place_of_an_answer_is_the_candidates_error(start: Start) -> None:
-    worker = loaded(start(f"{SERVING}for text in {GARBAGE!r}: hear(); say(text.encode('utf-8', 'surrogateescape'))\n"))
+    body = f"for text in {GARBAGE!r}: hear(); channel.send_bytes(text.encode('utf-8', 'surrogateescape'))\n"
+    worker = loaded(start(SERVING + body))
     for text in GARBAGE:
         fault = fault_of_call(worker)
         assert fault.status is RunStatus.RUNTIME_ERROR, text[:20]
-        assert "answered with something else than OK or an error" in str(fault)
+        assert "answered with something else than an answer to this request" in str(fault)
 
 
 def test_garbage_in_place_of_a_loading_answer(start: Start) -> None:
-    worker = start(CONNECT + READY + 'hear(); say(b"loaded!")\n')
+    worker = start(CONNECT + READY + 'hear(); channel.send_bytes(b"loaded!")\n')
     worker.wait_ready()
-    with pytest.raises(WorkerError, match=r"something else than OK or an error.*found b'loaded!'") as caught:
+    with pytest.raises(WorkerError, match=r"else than an answer to this request, of 7 bytes: b'loaded!'") as caught:
         worker.load({})
     assert caught.value.status is RunStatus.LOAD_ERROR
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxbench.cases.defaults import REFERENCE_BASELINE
-from ptxbench.records import ToolStatus
+from ptxbench.records import Containment, ToolStatus
 from ptxbench.report import render, summarize
 from tests.unit.factories import make_baseline, make_evidence, make_record, make_run, make_safety
 
@@ -32,3 +32,15 @@ def test_safety_is_told_by_check() -> None:
         "racecheck 1 unsafe, 1 not run." in text
     )
     assert "Remarks (turns): unsafe 1." in text
+
+
+def test_a_layer_that_was_missing_is_told_and_a_full_set_is_not() -> None:
+    def text(missing: dict[str, str]) -> str:
+        containment = Containment(active=("seccomp",), missing=missing)
+        evidence = make_evidence(run=make_run(containment=containment))
+        return " ".join(" ".join(render(summarize([make_record(evidence=evidence)]), width=100)).split())
+
+    assert "Containment" not in text({})
+    assert "ran without these layers around their process: ipc (1 turn), user (1 turn)." in text(
+        {"user": "Operation not permitted", "ipc": "CUDA did not work inside"}
+    )

@@ -35,7 +35,7 @@ class Cupti:
             paths = [line.split(maxsplit=5)[5].rstrip() for line in maps if "libcupti.so" in line]
         if not paths:
             raise RuntimeError("cupti-python has loaded no libcupti.so")
-        self._library = ctypes.CDLL(paths[0])
+        self.library = ctypes.CDLL(paths[0])
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._names: dict[int, str] = {}
         self._activities: list[tuple[int, int, tuple[Any, ...] | None]] = []
@@ -48,7 +48,7 @@ class Cupti:
             self._call("cuptiActivityEnable", kind)
 
     def _call(self, name: str, *arguments: Any) -> None:  # noqa: ANN401
-        code = getattr(self._library, name)(*arguments)
+        code = getattr(self.library, name)(*arguments)
         if code != 0:
             raise RuntimeError(f"{name} failed with CUPTI error {code}")
 
@@ -61,7 +61,7 @@ class Cupti:
         # What a callback raises is forgotten, so it is kept for whoever asks for the activities.
         try:
             record = ctypes.c_void_p()
-            following = self._library.cuptiActivityGetNextRecord
+            following = self.library.cuptiActivityGetNextRecord
             place = ctypes.c_void_p(buffer), ctypes.c_size_t(valid), ctypes.byref(record)
             while (code := following(*place)) == 0:
                 self._activities.append(self._read(record.value or 0))

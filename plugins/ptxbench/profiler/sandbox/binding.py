@@ -112,11 +112,14 @@ def load_candidate(job: dict[str, Any], *, private: bool) -> Bound:
     return Bound(call_on_copies, buffers.publish, {"finish": buffers.finish}) if buffers else Bound(call)
 
 
-def load_null() -> Bound:
-    """No candidate: a call sets four bytes, so that its wall time is what the hand-over itself costs."""
+def load_null(handle: str | None = None) -> Bound:
+    """No candidate: a call sets four bytes, so that its wall time is what the hand-over itself costs.
+
+    They are the first ones of an arena, if there is one.
+    """
     from cuda.bindings import runtime as cudart
 
-    word = int(check(cudart.cudaMalloc(4)))
+    word = open_arena(handle) if handle else int(check(cudart.cudaMalloc(4)))
 
     def call() -> None:
         check(cudart.cudaMemsetAsync(word, 0, 4, 0))

@@ -12,20 +12,21 @@ from types import MappingProxyType
 from typing import Any
 
 from .activities import Recorder
-from .messages import CALL, MAX_MESSAGE_CHARS, OK, WARM_UP
+from .messages import CALL, EXPLAIN, MAX_MESSAGE_CHARS, WARM_UP
+from .sealing import NONCE_BYTES, Seal, Status
 
 SPIN_S = 0.02
 """Longer than staging, and than most kernels."""
 SPIN_PROCESSORS = 4
 
 
-def failure(error: BaseException) -> bytes:
-    """An exception as a reply, with the CUDA error that the context is left with."""
+def failure(error: BaseException) -> tuple[bytes, int]:
+    """An exception as text for an answer, and the CUDA error that the context is left with."""
     from cuda.bindings import runtime as cudart
 
     (code,) = cudart.cudaDeviceSynchronize()
     text = f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS]
-    return json.dumps({"error": text, "code": int(code)}).encode()
+    return json.dumps({"error": text, "code": int(code)}).encode(), int(code)
 
 
 def call_once(call: Callable[[], None], recorder: Recorder | None, *, kept: bool) -> None:
@@ -41,10 +42,53 @@ def call_once(call: Callable[[], None], recorder: Recorder | None, *, kept: bool
         recorder.record(begin, recorder.now(), kept=kept)
 
 
+class Answers:
+    """The worker's end of one job: every answer to the request that it belongs to."""
+
+    def __init__(self, channel: Connection, job: dict[str, Any]) -> None:
+        self._channel = channel
+        self._seal = Seal(bytes.fromhex(job["secret"]))
+        self._nonce = bytes.fromhex(job["nonce"])
+        self._failure = b"{}"
+
+    def asked(self, nonce: bytes) -> None:
+        """The next answer is to the request with this nonce."""
+        self._nonce = nonce
+
+    def done(self) -> None:
+        """It went well."""
+        self._channel.send_bytes(self._seal.close_status(self._nonce, Status(failed=False, code=0)))
+
+    def failed(self, error: BaseException) -> None:
+        """It did not; what was wrong is told when asked for (``EXPLAIN``)."""
+        self._failure, code = failure(error)
+        self._channel.send_bytes(self._seal.close_status(self._nonce, Status(failed=True, code=code)))
+
+    def body(self, operation: Callable[[], dict[str, Any]]) -> None:
+        """What an operation returns, or how it failed."""
+        try:
+            text = json.dumps(operation()).encode()
+        except RuntimeError as error:
+            text, _ = failure(error)
+        self._channel.send_bytes(self._seal.close_body(self._nonce, text))
+
+    def explain(self) -> None:
+        """What was wrong at the last failure."""
+        self._channel.send_bytes(self._seal.close_body(self._nonce, self._failure))
+
+    def explain_refusal(self) -> None:
+        """Wait to be asked why a job could not be loaded."""
+        request = json.loads(self._channel.recv_bytes())
+        if request["op"] == EXPLAIN:
+            self.asked(bytes.fromhex(request["nonce"]))
+            self.explain()
+
+
 def serve_calls(
     channel: Connection,
     call: Callable[[], None],
     recorder: Recorder | None,
+    answers: Answers,
     *,
     after: Callable[[], None] = lambda: None,
     operations: Mapping[str, Callable[[], dict[str, Any]]] = MappingProxyType({}),
@@ -57,26 +101,26 @@ def serve_calls(
     while True:
         ear.wait()
         message = channel.recv_bytes()
-        if message not in (CALL, WARM_UP):
-            operation = json.loads(message)["op"]
-            if operation not in operations:
-                return bool(operation == "release")
-            try:
-                channel.send_bytes(json.dumps(operations[operation]()).encode())
-            except RuntimeError as error:
-                channel.send_bytes(failure(error))
+        kind, nonce, rest = message[:1], message[1 : 1 + NONCE_BYTES], message[1 + NONCE_BYTES :]
+        if kind not in (CALL, WARM_UP):
+            request = json.loads(message)
+            if request["op"] != EXPLAIN and request["op"] not in operations:
+                return bool(request["op"] == "release")
+            answers.asked(bytes.fromhex(request["nonce"]))
+            answers.explain() if request["op"] == EXPLAIN else answers.body(operations[request["op"]])
             continue
+        answers.asked(nonce)
         try:
-            if message == WARM_UP:
-                for _ in range(int(channel.recv_bytes())):
+            if kind == WARM_UP:
+                for _ in range(int(rest)):
                     call_once(call, recorder, kept=False)
             else:
                 call_once(call, recorder, kept=True)
                 after()
         except Exception as error:
-            channel.send_bytes(failure(error))
+            answers.failed(error)
         else:
-            channel.send_bytes(OK)
+            answers.done()
 
 
 class Ear:
@@ -100,6 +144,6 @@ class Ear:
         return bool(self._poll.poll(None if timeout_s is None else max(0.0, timeout_s - limit) * 1e3))
 
 
-def announce(channel: Connection, stage: str) -> None:
+def announce(channel: Connection, stage: str, **facts: object) -> None:
     """Say how far the start has come."""
-    channel.send_bytes(json.dumps({"stage": stage}).encode())
+    channel.send_bytes(json.dumps({"stage": stage, **facts}).encode())
