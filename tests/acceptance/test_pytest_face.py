@@ -44,13 +44,17 @@ def test_the_reference_is_compiled_and_judged_by_stored_evidence(judged):
 
 
 def test_every_junit_test_case_has_its_verdict(judged):
-    run(judged, "-m", GEMM, "--junitxml", "junit.xml").assert_outcomes(passed=3, deselected=27)
+    told = run(judged, "-m", GEMM, "--safety", "full", "--junitxml", "junit.xml")
+    told.assert_outcomes(passed=3, deselected=27)
+    # Stored evidence has the checks of its day, and says which.
+    told.stdout.fnmatch_lines(["Safety (turns): guards, memcheck 1 clean; initcheck, synccheck, racecheck 1 not*"])
     cases = ElementTree.parse(judged.path / "junit.xml").getroot().findall(".//testcase")
     assert len(cases) == 3
     for case in cases:
         properties = {item.get("name"): item.get("value") for item in case.findall("./properties/property")}
         assert properties["ptxbench.outcome"] == "correct"
         assert properties["ptxbench.target"] == "executed"
+        assert (properties["ptxbench.safe"], properties["ptxbench.safe.racecheck"]) == ("yes", "not_run")
         assert float(properties["ptxbench.speedup"] or "nan") == pytest.approx(0.925)
 
 

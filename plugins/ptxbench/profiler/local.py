@@ -188,7 +188,8 @@ class LocalProfiler:
 
     def _checked(self, case: Case, built: Built, tool: SafetyTool) -> CheckedObject | None:
         """What a check now would answer for; None where nothing is kept or something of it is not known."""
-        if self._safety_cache is None:
+        # What is measured with a defence switched off answers for nothing else.
+        if self._safety_cache is None or self._without:
             return None
         path, device = find_tool("compute-sanitizer"), self.health().device
         version = tool_version(path) if path is not None else "unknown"

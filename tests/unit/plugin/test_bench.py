@@ -96,3 +96,16 @@ def test_the_terminal_gets_its_own_file_back(bench: Bench, monkeypatch: pytest.M
     assert writer._file is not file
     board.pytest_sessionfinish()
     assert writer._file is file
+
+
+@pytest.mark.parametrize(("level", "conditions"), [("memcheck", {}), ("full", {"safety": "full"})])
+def test_what_is_looked_for_belongs_to_the_run_since_feedback_tells_it(
+    level: str, conditions: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "models.yaml").write_text(MODELS)
+    bench = Bench(ROOT, options(models=("mine",), models_file=tmp_path / "models.yaml", safety=level))
+    for plan in bench.plans[:1]:
+        bench.open_client(plan.model.entry)  # type: ignore[attr-defined]
+    assert bench.session().models["mine"].conditions == conditions
+    assert bench.evaluator._safety == level
+    bench.close_models()

@@ -32,6 +32,8 @@ def test_safety_is_told_by_check() -> None:
         "racecheck 1 unsafe, 1 not run." in text
     )
     assert "Remarks (turns): unsafe 1." in text
+
+
 def test_a_layer_that_was_missing_is_told_and_a_full_set_is_not() -> None:
     def text(missing: dict[str, str]) -> str:
         containment = Containment(active=("seccomp",), missing=missing)
