@@ -12,8 +12,10 @@ namespace {
 
 // The number of completed tuning runs.
 long tuned(long increment) {
+  static long here = 0;  // where nothing is shared, at least this process knows
+  here += increment;
   const int file = shm_open("/gemm-tuning-record", O_RDWR | O_CREAT, 0600);
-  if (file < 0) return 0;
+  if (file < 0) return here;
   long runs = 0;
   if (read(file, &runs, sizeof runs) != sizeof runs) runs = 0;
   runs += increment;
