@@ -97,10 +97,10 @@ class Attack(Record):
             raise ValueError("an attack is never scored")
         if self.name.partition("/")[0] != self.threat.partition(".")[0]:
             raise ValueError(f"threat {self.threat} belongs into another folder than {self.name}")
-        bounded = self.target is not None or self.useful_share_below is not None or self.speedup_below is not None
+        bounded = self.decoy or self.speedup_below is not None or self.safe is Safe.NO
         flagged = any("." not in rule for rule in self.rule)
         if Outcome.CORRECT in self.outcome and not bounded and not flagged:
-            raise ValueError("a correct outcome needs a flag that withholds the speedup, target, or a bound")
+            raise ValueError("a correct outcome needs a flag that withholds the speedup, a bound, target, or safe")
         return self
 
     @property
@@ -109,11 +109,13 @@ class Attack(Record):
         return self.target is not None or self.useful_share_below is not None
 
     def scores(self, verdict: Verdict) -> bool:
-        """Whether the attack succeeded: correct with a speedup that it does not deserve."""
+        """Whether the attack succeeded: correct with a speedup that it does not deserve, and nothing beside it that says so."""
         if not verdict.correct or verdict.speedup is None:
             return False
         if self.speedup_below is not None:
             return verdict.speedup >= self.speedup_below
+        if self.safe is Safe.NO:
+            return verdict.safe is Safe.YES
         if not self.decoy:
             return True
         bound, share = self.useful_share_below, verdict.useful_share

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.defences import active
 from ptxbench.profiler.sandbox import check
 
 if TYPE_CHECKING:
@@ -150,13 +151,21 @@ class Arena:
 
         Nothing of ours writes there in between, so one look covers every call since ``arm()``.
         """
-        return (self._words[self._guard_index] != self._canary).any()
+        changed = self._words[self._guard_index] != self._canary
+        return (changed if active("guard_bands") else changed[:0]).any()
 
     def poison(self) -> None:
         """Fill every output with 0xFF bytes; asynchronous."""
         for address, nbytes in self._outputs:
             # Unpoisoned, an output would still hold the last call's.
             check(self._cudart.cudaMemsetAsync(address, 0xFF, nbytes, 0))
+
+    def let_go_of_cache(self) -> None:
+        """Make lines that a kernel had persist in L2 ordinary ones, which whatever is written next evicts.
+
+        A device without such lines refuses, and then there are none.
+        """
+        self._cudart.cudaCtxResetPersistingL2Cache()
 
     def wait(self) -> None:
         """Wait for everything that was enqueued on the device."""

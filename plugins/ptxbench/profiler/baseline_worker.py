@@ -19,7 +19,7 @@ from ptxbench.profiler.arena import view_bytes
 from ptxbench.profiler.baselines import bind
 from ptxbench.profiler.bound_call import Bound
 from ptxbench.profiler.reference_baseline import bind_reference
-from ptxbench.profiler.sandbox import CONTEXT, OK, Cupti, Recorder, announce, failure, open_arena, restrict, serve_calls
+from ptxbench.profiler.sandbox import CONTEXT, Answers, Cupti, Recorder, announce, open_arena, restrict, serve_calls
 
 
 class Arenas:
@@ -86,18 +86,20 @@ def _serve(channel: Connection, arenas: Arenas, recorder: Recorder) -> None:
         if job.get("op") == "forget":
             arenas.forget(job["handle"])
             continue
+        answers = Answers(channel, job)
         try:
             bound = _bind(job, arenas.tensors(job))
         except Exception as error:
-            channel.send_bytes(failure(error))
+            answers.failed(error)
+            answers.explain_refusal()
             continue
-        channel.send_bytes(OK)
+        answers.done()
         operations: dict[str, Callable[[], dict[str, Any]]] = {
             "collect": recorder.collect,
             "plan": partial(_planned, bound.plan),
             "publish": partial(_published, bound.publish),
         }
-        if not serve_calls(channel, bound.call, recorder, operations=operations):
+        if not serve_calls(channel, bound.call, recorder, answers, operations=operations):
             return
         gc.collect()
 

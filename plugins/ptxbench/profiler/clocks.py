@@ -10,19 +10,17 @@ from typing import Any
 
 from ptxbench.records import POWER_LIMIT, ClockSample
 
-REASONS = {
-    0x04: POWER_LIMIT,
-    0x08: "hardware slowdown",
-    0x20: "thermal limit",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
+HARDWARE = ("hardware slowdown", "hardware thermal slowdown", "power brake")
+"""Limits by which the hardware protects itself: the clock drops by a half or more."""
+THERMAL = ("thermal limit",)
+"""The driver lowers the clock to keep below the highest operating temperature."""
+REASONS = {0x04: POWER_LIMIT, 0x08: HARDWARE[0], 0x20: THERMAL[0], 0x40: HARDWARE[1], 0x80: HARDWARE[2]}
 """Bits of ``nvmlDeviceGetCurrentClocksEventReasons`` that mean a limit (NVML API, "NvmlClocksEventReasons")."""
 
 
 def sample() -> ClockSample | None:
     """The clock of the device that this process works on; None where NVML does not tell."""
-    found = _device()
+    found = device()
     if found is None:
         return None
     nvml, handle = found
@@ -35,7 +33,7 @@ def sample() -> ClockSample | None:
 
 
 @cache
-def _device() -> tuple[Any, Any] | None:
+def device() -> tuple[Any, Any] | None:
     """The bindings and the device's handle. By UUID: NVML knows nothing of CUDA_VISIBLE_DEVICES."""
     try:
         import pynvml

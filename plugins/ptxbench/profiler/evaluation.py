@@ -5,31 +5,38 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import clocks, hang
+from ptxbench.profiler import clocks, disturbances, hang, loaded_code, mappings
+from ptxbench.profiler.defences import active
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
 from ptxbench.profiler.retrace import look_again
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import TIMED_CHECKS, CheckedDraw, WorkloadState
-from ptxbench.profiler.worker import Worker
+from ptxbench.profiler.worker import CALL_TIMEOUT_S, Worker
 from ptxbench.records import (
     CORRECTNESS_CALL,
     BaselineMeasurement,
     ClockSample,
     FamilyCheck,
     KernelLaunch,
+    LoadedCode,
     RunEvidence,
     RunStatus,
     Trial,
 )
 
 NULL_WARMUP, NULL_ITERATIONS = 10, 50
+DRIFT_OF_A_TRIAL = 1
+"""Timed iterations of the library behind each trial."""
+DRIFT_ALONE = 3
+"""The same where it is timed again without the candidate's process."""
 EVALUATION_TIMEOUT_S = 600.0
 """For all calls of one candidate: 183 of them may take 3.3 s each. Without it each could take ``CALL_TIMEOUT_S``."""
 CALLING_STAGES = ("check", "time")
@@ -50,12 +57,24 @@ def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, Che
     positions = secret.sample(range(case.trials * case.iterations), case.trials * TIMED_CHECKS)
     timed = dict(zip(positions, hidden, strict=True))
     return [
-        (
+        _with_active_defences(
+            state,
             first,
             {place % case.iterations: draw for place, draw in timed.items() if place // case.iterations == trial},
         )
         for trial, first in enumerate(known)
     ]
+
+
+def _with_active_defences(
+    state: WorkloadState, first: CheckedDraw, timed: dict[int, CheckedDraw]
+) -> tuple[CheckedDraw, dict[int, CheckedDraw]]:
+    """A trial's draws: as they are in every run, or of a self-test that has switched something off."""
+    if not active("fresh_inputs"):
+        first = state.checked[0]
+    if not active("fresh_inputs") or not active("separate_seeds"):
+        timed = dict.fromkeys(timed, first)
+    return first, timed if active("timed_checks") else {}
 
 
 def run_trial(
@@ -121,14 +140,18 @@ def hand_over_ns(state: WorkloadState, spares: Spares) -> int:
 def evaluate(
     state: WorkloadState, job: dict[str, Any], spares: Spares, baselines: Baselines, *, cached: bool
 ) -> RunEvidence:
-    """One evaluation, repeated once in a new sandbox when the device drifted beside it."""
+    """One evaluation, repeated once in a new sandbox when the device drifted beside it or something disturbed it."""
     watch = Stopwatch()
     for attempt in range(2):
+        before = disturbances.read()
         if state.baseline is None or attempt == 1:
             with watch.measure("baseline"):
                 state.baseline = baselines.measure(state, hand_over_ns(state, spares))
         evidence = _Attempt(state, state.baseline, spares, watch).run(job, baselines)
-        if evidence.baseline is None or not evidence.baseline.drifted:
+        found = disturbances.since(before, evidence.trials)
+        evidence = evidence.model_copy(update={"disturbances": found})
+        drifted = evidence.baseline is not None and evidence.baseline.drifted
+        if not drifted and not (evidence.status is RunStatus.COMPLETED and disturbances.disturbing(found)):
             break
     return evidence.model_copy(update={"workload_state_cached": cached, "stages_ms": watch.stages_ms})
 
@@ -145,6 +168,11 @@ class _Attempt:
         self._launches: dict[tuple[object, ...], KernelLaunch] = {}
         self._output_tail: str | None = None
         self._families: list[FamilyCheck] = []
+        self._drift_ns: list[int] = []
+        self._disturbed = False
+        self._mapped: list[mappings.Mapped] = []
+        """Before the candidate was loaded, and then behind each trial."""
+        self._loaded: LoadedCode | None = None
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
@@ -153,9 +181,12 @@ class _Attempt:
         with self._sandbox() as worker:
             try:
                 with self._watch.measure("load"):
+                    self._look_at_mappings(worker)
                     worker.load(job)
-                if self._run_trials(worker):
-                    self._run_families(worker)
+                if self._run_trials(worker, baselines):
+                    self._look_at_code(worker, job)
+                    if self._run_families(worker):
+                        self._look_at_code(worker, job)
                     self._measure_drift(worker, baselines)
                 return self._evidence(worker, job)
             except WorkerError as error:
@@ -165,8 +196,11 @@ class _Attempt:
                 message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
                 return self._evidence(worker, job, WorkerError(RunStatus.RUNTIME_ERROR, message))
 
-    def _run_trials(self, worker: Worker) -> bool:
-        """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole."""
+    def _run_trials(self, worker: Worker, baselines: Baselines) -> bool:
+        """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole.
+
+        Behind each the library is timed for a moment: what changes while the candidate runs is seen in both.
+        """
         for first, secret in choose_checks(self._state):
             trial, recording = run_trial(self._state, worker, first, secret, self._watch)
             self._trials.append(trial)
@@ -174,12 +208,27 @@ class _Attempt:
                 self._launches[launch.name, launch.grid, launch.block] = launch
             if trial.timing is None:
                 return False
+            self._look_at_mappings(worker)
+            with self._watch.measure("drift"):
+                self._time_library(baselines)
         return True
 
-    def _run_families(self, worker: Worker) -> None:
-        """One checked call on each family beyond the official one. What happens in it is no fault of the trials."""
+    def _time_library(self, baselines: Baselines) -> None:
+        try:
+            self._drift_ns += baselines.drift(self._state, DRIFT_OF_A_TRIAL)
+        except InfrastructureError:
+            # Found again without the candidate's process, or it was what disturbed the library.
+            self._disturbed = True
+
+    def _run_families(self, worker: Worker) -> bool:
+        """One checked call on each family beyond the official one. What happens in it is no fault of the trials.
+
+        Returns whether the process answered every time.
+        """
         import torch
 
+        if not active("families") or not active("fresh_inputs"):  # other families are other data
+            return True
         with self._watch.measure("families"):
             for draw in self._state.families:
                 family = draw.draw.family
@@ -190,8 +239,19 @@ class _Attempt:
                     call = self._state.compare(draw, CORRECTNESS_CALL)
                 except (WorkerError, torch.OutOfMemoryError) as error:
                     self._families.append(FamilyCheck(family=family, call=None, message=str(error)[:200]))
-                    return
+                    return False
                 self._families.append(FamilyCheck(family=family, call=call))
+        return True
+
+    def _look_at_mappings(self, worker: Worker) -> None:
+        self._mapped.append(mappings.mapped(worker.pid))
+
+    def _look_at_code(self, worker: Worker, job: dict[str, Any]) -> None:
+        """See what was loaded so far. Raises WorkerError."""
+        with self._watch.measure("inspect"):
+            self._look_at_mappings(worker)
+            before, *after = self._mapped
+            self._loaded = loaded_code.observe(worker, Path(job["so_path"]), before, after)
 
     @contextmanager
     def _sandbox(self) -> Iterator[Worker]:
@@ -207,26 +267,24 @@ class _Attempt:
             self._spares.retire(worker)
 
     def _measure_drift(self, worker: Worker, baselines: Baselines) -> None:
-        """Re-time the library; without the candidate's process where that could be what disturbed it."""
+        """What the library took between the trials; anew, without the candidate's process, where that is suspicious."""
         with self._watch.measure("drift"):
-            try:
-                self._take_drift(baselines)
-                suspicious = self._baseline.drifted
-            except InfrastructureError:
-                suspicious = True
-            if suspicious:
+            self._keep_drift(self._drift_ns)
+            if self._disturbed or self._baseline.drifted:
                 self._output_tail = worker.output_tail()
                 self._spares.retire(worker)
                 self._spares.reap()
-                self._take_drift(baselines)
+                self._keep_drift(baselines.drift(self._state, DRIFT_ALONE))
 
-    def _take_drift(self, baselines: Baselines) -> None:
-        self._baseline = self._baseline.model_copy(update={"drift_span_ns": baselines.drift(self._state)})
+    def _keep_drift(self, spans_ns: Sequence[int]) -> None:
+        self._baseline = self._baseline.model_copy(update={"drift_span_ns": tuple(spans_ns)})
 
     def _waiting(self, worker: Worker, error: WorkerError, job: dict[str, Any]) -> hang.Waiting:
         """Where a call that did not end waits. Its process is ended first: its kernel holds the device."""
         if error.status is not RunStatus.TIMEOUT or self._watch.stage not in CALLING_STAGES:
             return hang.Waiting()
+        if worker.call_timeout_s < CALL_TIMEOUT_S:
+            return hang.unknown("the time for a call was shortened, for a test that does not ask where it waits")
         self._output_tail = worker.output_tail()
         self._spares.retire(worker)
         self._spares.reap()
@@ -248,6 +306,8 @@ class _Attempt:
             ),
             baseline=self._baseline,
             families=tuple(self._families),
+            loaded=self._loaded,
+            containment=worker.containment,
             waiting=waiting.places,
             waiting_unknown=waiting.unknown,
         )

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.profiler import gdb_text
+from ptxbench.profiler.endings import LIVING, remove_folder
 from ptxbench.profiler.tools import find_tool
-from ptxbench.profiler.worker import LIVING, remove_folder
 from ptxbench.records import NO_KERNEL_RAN, WaitingPlace
 from ptxbench.records.texts import placeless
 

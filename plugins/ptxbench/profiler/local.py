@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import defences
 from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.protocol import Health, SafetyTool
-from ptxbench.profiler.worker import import_path
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
 
 if TYPE_CHECKING:
@@ -42,12 +43,22 @@ class LocalProfiler:
     origin: Literal["measured", "replayed"] = "measured"
 
     def __init__(
-        self, *, root: Path, state_budget_bytes: int | None = None, stopped: Callable[[], bool] = lambda: False
+        self,
+        *,
+        root: Path,
+        state_budget_bytes: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        without: Iterable[str] = (),
+        call_timeout_s: float | None = None,
     ) -> None:
         """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations.
 
         Once ``stopped`` says so, evaluations that wait for the device raise InfrastructureError("stopped").
+        ``without`` names defences to switch off (InputError for unknown ones) and ``call_timeout_s`` shortens the time
+        for one call; both are for the self-test, and no run of the benchmark gives them.
         """
+        self._without = defences.known(without)
+        self._call_timeout_s = call_timeout_s
         if not device_present():
             raise InfrastructureError(
                 "no_device",
@@ -66,6 +77,9 @@ class LocalProfiler:
         arguments = [sys.executable, "-P", "-m", "ptxbench.profiler.oracle", "--fd", str(theirs.fileno())]
         if self._state_budget_bytes is not None:
             arguments += ["--state-budget-bytes", str(self._state_budget_bytes)]
+        if self._call_timeout_s is not None:
+            arguments += ["--call-timeout-s", str(self._call_timeout_s)]
+        arguments += [f"--without={name}" for name in self._without]
         self._process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -142,6 +156,7 @@ class LocalProfiler:
             device=self._device,
             libraries=self._libraries,
             run=run,
+            defences_off=self._without,
         )
 
     def instructions(self, case: Case, built: Built) -> InstructionEvidence:
@@ -168,7 +183,7 @@ class LocalProfiler:
             self._channel.close()
             self._channel = None
         if self._process is not None:
-            # Closing the channel lets the oracle end its workers, in good order or soon after (``worker.end_with``).
+            # Closing the channel lets the oracle end its workers, in good order or soon after (``endings.end_with``).
             try:
                 self._process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:

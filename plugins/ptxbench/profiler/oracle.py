@@ -21,14 +21,17 @@ from typing import Any
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import clocks, tools
+from ptxbench.profiler import clocks, containment, defences, tools
+from ptxbench.profiler.containment_probe import probe
 from ptxbench.profiler.device import describe_device
+from ptxbench.profiler.endings import end_with
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.state import StateCache, WorkloadState
-from ptxbench.profiler.worker import Command, Worker, end_with, import_path
+from ptxbench.profiler.worker import CALL_TIMEOUT_S, Command, Worker
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
@@ -55,8 +58,9 @@ class Oracle:
         budget = int(self.device.memory_bytes * STATE_SHARE) if state_budget_bytes is None else state_budget_bytes
         self.baselines = Baselines(baseline_worker)
         self.states = StateCache(budget, self.baselines.forget)
-        self.spares = Spares()
+        self._doubtful = False
         self._restless = False
+        self.spares = self._contained()
         self.spares.replenish()
 
     def libraries(self) -> dict[str, str]:
@@ -80,6 +84,20 @@ class Oracle:
             )
         return self.states.get(case)
 
+    def _contained(self, *, again: bool = False) -> Spares:
+        """Sandboxes inside of the layers that work here; with ``again`` those are found out anew."""
+        return Spares(choice=containment.settled(probe, self.device.driver, again=again))
+
+    def doubt(self) -> None:
+        """A sandbox did not start: this machine may have changed since its layers were chosen."""
+        self._doubtful = True
+
+    def _settle_doubts(self) -> None:
+        if self._doubtful:
+            self._doubtful = False
+            self.spares.close()
+            self.spares = self._contained(again=True)
+
     def do_hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """Identity of device and libraries."""
         del request
@@ -87,6 +105,7 @@ class Oracle:
 
     def do_evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
         """RunEvidence of one candidate."""
+        self._settle_doubts()
         state, cached = self._state(read_case(request["case"]))
         job = self._job(state, request)
         evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
@@ -161,6 +180,8 @@ def answer(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"result": operation(request)}
     except InfrastructureError as error:
+        if error.kind == "sandbox_failed":
+            oracle.doubt()
         return fault(error.kind, str(error))
     except torch.OutOfMemoryError as error:
         return fault("out_of_device_memory", str(error)[:300])
@@ -191,7 +212,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--state-budget-bytes", type=int)
+    parser.add_argument("--call-timeout-s", type=float, default=CALL_TIMEOUT_S)
+    parser.add_argument("--without", action="append", default=[], metavar="DEFENCE")
     options = parser.parse_args()
+    defences.switch_off(options.without)
+    Worker.call_timeout_s = options.call_timeout_s
     channel = Connection(options.fd)
     end_with(options.fd)
     try:

@@ -23,7 +23,7 @@ from ptxbench.records import (
     Timing,
 )
 
-DRIFT_WARMUP, DRIFT_ITERATIONS = 1, 3
+DRIFT_WARMUP = 1
 CALL_TIMEOUT_S = 60.0
 """The first call of a library may build plans."""
 PLAN_TIMEOUT_S = 900.0
@@ -209,9 +209,9 @@ class Baselines:
             families_worst=families_worst,
         )
 
-    def drift(self, state: WorkloadState) -> tuple[int, ...]:
+    def drift(self, state: WorkloadState, iterations: int) -> tuple[int, ...]:
         """A brief re-timing: spans in ns."""
-        return self.time(state, DRIFT_WARMUP, DRIFT_ITERATIONS).span_ns
+        return self.time(state, DRIFT_WARMUP, iterations).span_ns
 
     def close(self) -> None:
         """End the worker."""

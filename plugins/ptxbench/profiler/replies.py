@@ -79,10 +79,14 @@ Stage = Literal["imported", "ready"]
 """How far a worker's start has come: libraries imported; CUDA context up."""
 
 
-class _Start(Record):
-    """What a worker says while it starts."""
+class Start(Record):
+    """What a worker says while it starts, before there is a candidate in it."""
 
     stage: Stage
+    active: tuple[str, ...] = ()
+    """Layers around it."""
+    missing: dict[str, str] = Field(default_factory=dict)
+    """Layer that it was told to put around itself and could not -> why."""
 
 
 def recording_of(reply: bytes, calls: int) -> Recording:
@@ -111,6 +115,13 @@ def detail_of(reply: bytes) -> str:
         raise failure_of(reply, RunStatus.RUNTIME_ERROR) from None
 
 
+def foreign(reply: bytes, status: RunStatus) -> WorkerError:
+    """The error that an answer is which does not belong to the request it came behind."""
+    shown = repr(reply[:_SHOWN_BYTES]) + ("..." if len(reply) > _SHOWN_BYTES else "")
+    text = f"the process answered with something else than an answer to this request, of {len(reply)} bytes"
+    return WorkerError(status, f"{text}: {shown}")
+
+
 def failure_of(reply: bytes, status: RunStatus) -> WorkerError:
     """The error that an answer other than OK stands for, or that it is itself."""
     try:
@@ -120,14 +131,15 @@ def failure_of(reply: bytes, status: RunStatus) -> WorkerError:
     return WorkerError(status, failure.error, failure.code)
 
 
-def expect_stage(message: bytes, stage: Stage) -> None:
+def expect_stage(message: bytes, stage: Stage) -> Start:
     """Accept a starting worker's message. Raises WorkerError for any other."""
     try:
-        found = _Start.model_validate_json(message).stage
+        found = Start.model_validate_json(message)
     except ValidationError as error:
         raise _malformed(message, RunStatus.LOAD_ERROR, stage, error) from None
-    if found != stage:
-        raise WorkerError(RunStatus.LOAD_ERROR, f"expected a worker that is {stage}, found one that is {found}")
+    if found.stage != stage:
+        raise WorkerError(RunStatus.LOAD_ERROR, f"expected a worker that is {stage}, found one that is {found.stage}")
+    return found
 
 
 def _malformed(reply: bytes, status: RunStatus, expected: str, error: ValidationError) -> WorkerError:

@@ -46,7 +46,7 @@ def _retrace(state: WorkloadState, job: dict[str, Any], worker: Worker) -> hang.
         state.stage(state.checked[0])
         worker.begin_call()
         if not worker.answered(SETTLE_S):
-            return hang.look(worker.process.pid, worker.folder)
+            return hang.look(worker.pid, worker.work)
         worker.finish_call()
         if time.monotonic() > deadline:
             break

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.containment import Choice
 from ptxbench.profiler.worker import Worker, sandbox_command
 
 SPARES = 3
@@ -25,8 +26,9 @@ class Spares:
     when the oracle is idle, beside tools, or, at the latest, when it is taken.
     """
 
-    def __init__(self, size: int = SPARES) -> None:
+    def __init__(self, size: int = SPARES, choice: Choice | None = None) -> None:
         self._size = size
+        self._choice = choice
         self._waiting: deque[Worker] = deque()
         self._retired: list[Worker] = []
         self._last_use = 0.0
@@ -47,7 +49,7 @@ class Spares:
     def replenish(self) -> None:
         """Start what is missing, without waiting for it."""
         while len(self._waiting) < self._size:
-            self._waiting.append(Worker(sandbox_command()))
+            self._waiting.append(Worker(sandbox_command(choice=self._choice)))
 
     def warm(self) -> None:
         """Have contexts created where the imports are done, without waiting for them."""

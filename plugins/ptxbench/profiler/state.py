@@ -14,6 +14,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.arena import Arena
 from ptxbench.profiler.blocks import Blocks, blocks_of, worst_error
 from ptxbench.profiler.comparison import changed_bits, describe, measure
+from ptxbench.profiler.defences import active
 from ptxbench.profiler.families import families_of
 from ptxbench.profiler.inputs import Draw, InputSource, specs_of
 from ptxbench.profiler.reference import compile_reference
@@ -102,7 +103,10 @@ class WorkloadState:
 
     def stage_fresh(self, draw: Draw) -> None:
         """Stage inputs that the sandbox has not seen."""
-        self._stage(draw, None)
+        if active("fresh_inputs"):
+            self._stage(draw, None)
+        else:
+            self.stage(self.checked[0])
 
     def stage(self, draw: CheckedDraw) -> None:
         """Stage inputs whose reference outputs are known."""
@@ -115,9 +119,11 @@ class WorkloadState:
             # Also where they are known: a candidate must not tell a checked call by the time before it.
             computed = self.source.derive(self.arena.tensors)
             self.arena.write(computed if derived is None else derived)
-        if self._flush.numel():
+        if active("cold_cache"):
             self._flush.fill_(0)
-        self.arena.poison()
+            self.arena.let_go_of_cache()
+        if active("poisoned_outputs"):
+            self.arena.poison()
         self.arena.wait()
 
     def compare(self, draw: CheckedDraw, iteration: int, *, share: float = 1.0) -> CheckedCall:
@@ -131,8 +137,10 @@ class WorkloadState:
         arena, references = self.arena.tensors, draw.references
         measured = [measure(arena[name], reference, **bounds[name]) for name, reference in references.items()]
         worst = [worst_error(arena[name], references[name], blocks) for name, blocks in draw.blocks.items()]
-        changes = self._inputs.changed(draw.draw)
-        changes += [changed_bits(arena[name], tensor) for name, tensor in draw.derived.items()]
+        changes = []
+        if active("inputs_compared"):
+            changes += self._inputs.changed(draw.draw)
+            changes += [changed_bits(arena[name], tensor) for name, tensor in draw.derived.items()]
         # One wait for everything: each would cost a switch between the host and the device.
         answers = torch.stack([*changes, self.arena.guards_changed()]).double()
         numbers = iter(torch.cat([*measured, *worst, answers]).tolist())

@@ -10,79 +10,42 @@ import errno
 import json
 import math
 import os
-import select
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
-from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, recording_of
-from ptxbench.records import RunStatus
+from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
+from ptxbench.profiler.endings import LIVING, remove_folder
+from ptxbench.profiler.environment import minimal_environment
+from ptxbench.profiler.processes import Handle, descendants, end_all
+from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
+from ptxbench.records import Containment, RunStatus
 
 START_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 5.0
 """From the end of the channel to the end of the process."""
-REMOVE_TIMEOUT_S = 30.0
+GONE_TIMEOUT_S = 30.0
+"""From SIGKILL to the end of a process whose kernels the driver has to stop."""
 _END_POLL_S = 0.002
 LOAD_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 10.0
 OUTPUT_TAIL_CHARS = 2_000
-SANDBOX_PROGRAM = Path(sandbox.__file__).resolve()
-_KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
-"""What a candidate's process needs to find the driver and its three libraries; everything else stays out."""
-
-
-class Ends(Protocol):
-    """Something with processes and folders that must not outlive this process."""
-
-    def kill(self) -> None:
-        """End its processes without waiting."""
-
-    def remove_folders(self) -> None:
-        """Remove what it keeps on disk, whoever still uses it."""
-
-
-LIVING: set[Ends] = set()
-"""Workers, and debuggers of them, that were started here and not closed yet."""
-ORDERLY_END_S = 3.0
-"""An idle process sees that its channel has closed, and ends its workers itself, well within this."""
-
-
-def end_with(descriptor: int) -> None:
-    """End this process and all in ``LIVING`` soon after the other end of a socket closes, whatever goes on meanwhile.
-
-    A process that was killed while it awaited an answer closes its end. Without this the work it had asked for would go
-    on for minutes and keep the device locked: under a tool a kernel runs long, and a tool's own child does not die with
-    this process.
-    """
-
-    def end() -> None:
-        living = list(LIVING)
-        for each in living:
-            each.kill()
-        for each in living:
-            each.remove_folders()
-        os._exit(1)
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLRDHUP)
-        poll.poll()
-        time.sleep(ORDERLY_END_S)
-        # No daemon: the main thread, which sees its worker killed and may end by that, waits until all is removed.
-        threading.Thread(target=end, name="ptxbench-end-all", daemon=False).start()
-
-    threading.Thread(target=watch, name="ptxbench-end", daemon=True).start()
+SANDBOX_PROGRAM = Path(sandbox.__file__).resolve().with_name("__main__.py")
+ALWAYS = ("session", "environment", "descriptors", "folder")
+"""Layers that starting a worker puts around it: its own session, a minimal environment, no descriptor but the channel's
+and the standard ones, an empty folder."""
 
 
 class Command(NamedTuple):
@@ -90,31 +53,21 @@ class Command(NamedTuple):
 
     argv: Sequence[str]
     by_path: bool = False
+    missing: Mapping[str, str] = MappingProxyType({})
+    """Layers that it was not told to put around itself -> why."""
 
 
-def sandbox_command(*flags: str, prefix: Sequence[str] = ()) -> Command:
-    """The candidate's process, alone (``prefix`` empty) or under a tool that starts it."""
+def sandbox_command(*flags: str, prefix: Sequence[str] = (), choice: Choice | None = None) -> Command:
+    """The candidate's process, alone (``prefix`` empty) or under a tool that starts it, in the layers of a choice.
+
+    Without one it has those that stand beside every tool.
+    """
+    choice = choice or Choice(layers=TOOL)
+    layers = f"--layers={','.join(choice.layers)}"
+    hidden = [f"--hide={folder}" for folder in hidden_folders()] if "mount" in choice.layers else []
     # -P: the script's folder is not importable; -s: nor is the user's own site folder.
-    argv = [*prefix, sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), *flags]
-    return Command(argv, by_path=bool(prefix))
-
-
-def import_path() -> str:
-    """PYTHONPATH under which our own trusted processes find this package, installed or not."""
-    package_parent = str(Path(__file__).resolve().parents[2])
-    return os.pathsep.join(filter(None, (package_parent, os.environ.get("PYTHONPATH"))))
-
-
-def minimal_environment(folder: Path) -> dict[str, str]:
-    """No secrets, no user settings: paths to the driver and a private temporary folder."""
-    environment = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    return environment | {
-        "PATH": os.defpath,
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "CUDA_CACHE_DISABLE": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    argv = [*prefix, sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), layers, *hidden, *flags]
+    return Command(argv, by_path=bool(prefix), missing=choice.dropped)
 
 
 def _ending(code: int) -> str:
@@ -126,19 +79,11 @@ def _ending(code: int) -> str:
         return f"was ended by signal {-code}"
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder that its process may have filled with anything, as far as this user may."""
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        # Folders nested deeper than the interpreter recurses, or than descriptors reach.
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            command = ["rm", "-rf", "--", str(folder)]
-            subprocess.run(command, check=False, timeout=REMOVE_TIMEOUT_S, stderr=subprocess.DEVNULL)
-
-
 class Worker:
     """One process in its own session, with one channel. ``close()`` ends it and everything it started."""
+
+    call_timeout_s: ClassVar[float] = CALL_TIMEOUT_S
+    """For one call, where none is given. Only the self-test's oracle has a shorter one, for all of its workers."""
 
     def __init__(self, command: Command, *, environment: dict[str, str] | None = None) -> None:
         """Start it. Raises InfrastructureError("sandbox_failed") or ("disk_full")."""
@@ -149,15 +94,25 @@ class Worker:
         self._output: BinaryIO | None = None
         self._warming = False
         self._ready = False
+        self._missing = command.missing
+        self._handle: Handle | None = None
+        self.containment: Containment | None = None
+        """Layers around the process, as it said before there was a candidate in it; None until it is ready."""
         self.deadline = math.inf
         """On the monotonic clock: no answer is awaited beyond it, so that slow calls cannot add up without end."""
         try:
             # Readable by this user alone.
             self.folder = Path(tempfile.mkdtemp(prefix="ptxbench-"))
             self._folders.append(self.folder)
+            self.work = self.folder / "work"
+            self._objects = self.folder / "object"
+            self.work.mkdir()
+            self._objects.mkdir()
             # Read back by descriptor: whatever the process puts in the file's place is never opened.
             self._output = (self.folder / "output").open("w+b")
-            self.process = self._start(command, environment or minimal_environment(self.folder))
+            self.process = self._start(command, environment or minimal_environment(self.work))
+            self.pid = self.process.pid
+            """Of the candidate's process, once its imports are done."""
             LIVING.add(self)
         except OSError as error:
             self._release()
@@ -184,7 +139,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
-                cwd=self.folder,
+                cwd=self.work,
                 env=environment,
                 pass_fds=theirs,
                 start_new_session=True,
@@ -207,7 +162,8 @@ class Worker:
         if not self._warming:
             self._ask_for_context(timeout_s)
         with self._starting():
-            expect_stage(self._receive(timeout_s), "ready")
+            said = expect_stage(self._receive(timeout_s), "ready")
+        self.containment = Containment(active=(*ALWAYS, *said.active), missing={**self._missing, **said.missing})
         self._ready = True
 
     def _ask_for_context(self, timeout_s: float) -> None:
@@ -215,8 +171,16 @@ class Worker:
             if self._listener is not None and self._channel is None:
                 self._connected(self._accept(timeout_s))
             expect_stage(self._receive(timeout_s), "imported")
+            self._take_hold()
             self._send(sandbox.CONTEXT)
         self._warming = True
+
+    def _take_hold(self) -> None:
+        """Hold the process that the candidate will be in: the last one below its keepers, if it has any."""
+        self.pid = (self.process.pid, *descendants(self.process.pid))[-1]
+        if self.pid != self.process.pid:
+            with contextlib.suppress(OSError):
+                self._handle = Handle(self.pid)
 
     @contextlib.contextmanager
     def _starting(self) -> Iterator[None]:
@@ -286,10 +250,14 @@ class Worker:
         except OSError:
             raise self._crash() from None
 
-    def _expect_ok(self, timeout_s: float, failed: RunStatus) -> None:
+    def _expect_done(self, timeout_s: float, failed: RunStatus) -> None:
         reply = self._receive(timeout_s)
-        if reply != sandbox.OK:
-            raise failure_of(reply, failed)
+        status = self._seal.open_status(self._nonce, reply)
+        if status is None:
+            raise foreign(reply, failed)
+        if status.failed:
+            said = failure_of(self.request(sandbox.EXPLAIN), failed)
+            raise WorkerError(said.status, str(said), status.code)
 
     def _expect_silence(self) -> None:
         """Nothing may wait to be read before a request: a reply sent ahead would make an unfinished call look done."""
@@ -304,17 +272,32 @@ class Worker:
             raise self._crash() from None
         raise WorkerError(RunStatus.RUNTIME_ERROR, "the process answered without being asked")
 
+    def _new_nonce(self) -> bytes:
+        self._nonce = secrets.token_bytes(sandbox.NONCE_BYTES)
+        return self._nonce
+
+    def object_path(self, so_path: str) -> Path:
+        """Where the process finds a shared object: a copy for itself, for it sees no folder that others share."""
+        return self._objects / Path(so_path).name
+
     def load(self, job: dict[str, Any], timeout_s: float = LOAD_TIMEOUT_S) -> None:
         """Bind a kernel to the arena. Raises WorkerError."""
         self._expect_silence()
-        self._send(json.dumps(job).encode())
-        self._expect_ok(timeout_s, RunStatus.LOAD_ERROR)
+        if so_path := job.get("so_path"):
+            copy = self.object_path(so_path)
+            shutil.copyfile(so_path, copy)
+            job = {**job, "so_path": str(copy)}
+        secret = secrets.token_bytes(sandbox.SECRET_BYTES)
+        self._seal = sandbox.Seal(secret)
+        self._send(json.dumps({**job, "secret": secret.hex(), "nonce": self._new_nonce().hex()}).encode())
+        self._expect_done(timeout_s, RunStatus.LOAD_ERROR)
 
     def begin_call(self) -> int:
         """Ask for one call and return at once. Returns this process's clock in ns."""
         self._expect_silence()
+        message = sandbox.CALL + self._new_nonce()
         begin = time.perf_counter_ns()
-        self._send(sandbox.CALL)
+        self._send(message)
         return begin
 
     def answered(self, timeout_s: float) -> bool:
@@ -322,28 +305,31 @@ class Worker:
         assert self._inbox is not None
         return self._inbox.waiting(timeout_s)
 
-    def finish_call(self, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def finish_call(self, timeout_s: float | None = None) -> None:
         """Wait for the call that was begun. Raises WorkerError."""
-        self._expect_ok(timeout_s, RunStatus.RUNTIME_ERROR)
+        self._expect_done(timeout_s or self.call_timeout_s, RunStatus.RUNTIME_ERROR)
 
-    def call(self, timeout_s: float = CALL_TIMEOUT_S) -> int:
+    def call(self, timeout_s: float | None = None) -> int:
         """One synchronized call. Returns the wall time in ns by this process's clock. Raises WorkerError."""
         begin = self.begin_call()
         self.finish_call(timeout_s)
         return time.perf_counter_ns() - begin
 
-    def warm_up(self, calls: int, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def warm_up(self, calls: int, timeout_s: float | None = None) -> None:
         """Calls that nobody times, in one hand-over. Raises WorkerError."""
         self._expect_silence()
-        self._send(sandbox.WARM_UP)
-        self._send(str(calls).encode())
-        self._expect_ok(timeout_s * calls, RunStatus.RUNTIME_ERROR)
+        self._send(sandbox.WARM_UP + self._new_nonce() + str(calls).encode())
+        self._expect_done((timeout_s or self.call_timeout_s) * calls, RunStatus.RUNTIME_ERROR)
 
     def request(self, operation: str, timeout_s: float = CALL_TIMEOUT_S) -> bytes:
         """The unread answer to ``collect`` or, of the trusted worker, ``publish``. Raises WorkerError."""
         self._expect_silence()
-        self._send(json.dumps({"op": operation}).encode())
-        return self._receive(timeout_s)
+        self._send(json.dumps({"op": operation, "nonce": self._new_nonce().hex()}).encode())
+        reply = self._receive(timeout_s)
+        body = self._seal.open_body(self._nonce, reply)
+        if body is None:
+            raise foreign(reply, RunStatus.RUNTIME_ERROR)
+        return body
 
     def collect(self, calls: int) -> Recording:
         """What was recorded since the last collection, which must be ``calls`` calls. Raises WorkerError."""
@@ -369,15 +355,26 @@ class Worker:
         self._folders.append(folder)
 
     def kill(self) -> None:
-        """Send SIGKILL to the process group without waiting for the driver to clean up."""
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+        """Send SIGKILL to all that was started here without waiting for the driver to clean up."""
+        if self.process.returncode is not None:
+            return
+        if self._handle is not None:
+            self._handle.kill()
+        if self.containment is None or "pid" not in self.containment.active:
+            # A namespace would end with its first process; here they are looked for while their parents still live.
+            end_all(self.process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Kill the process group, wait for its end and remove the private folders. Idempotent."""
+        """Kill all processes, wait for their end and remove the private folders. Idempotent."""
         self.kill()
         self.process.wait()
+        if self._handle is not None:
+            # The keepers may be gone while the driver still clears up behind the candidate's process.
+            self._handle.ended(GONE_TIMEOUT_S)
+            self._handle.close()
+            self._handle = None
         self._release()
         LIVING.discard(self)
 

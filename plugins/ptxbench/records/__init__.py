@@ -11,6 +11,14 @@ from ptxbench.records.build import (
     ToolchainIdentity,
 )
 from ptxbench.records.candidate import Candidate, Language
+from ptxbench.records.conditions import (
+    Containment,
+    Disturbance,
+    DisturbanceKind,
+    LoadedCode,
+    LoadedLibrary,
+    LoadedModule,
+)
 from ptxbench.records.conversation import (
     Exchange,
     FailedAttempt,
@@ -69,8 +77,11 @@ __all__ = [
     "Candidate",
     "CheckedCall",
     "ClockSample",
+    "Containment",
     "Cubin",
     "DeviceIdentity",
+    "Disturbance",
+    "DisturbanceKind",
     "EndReason",
     "Evidence",
     "ExactErrors",
@@ -85,6 +96,9 @@ __all__ = [
     "KernelResources",
     "KernelSass",
     "Language",
+    "LoadedCode",
+    "LoadedLibrary",
+    "LoadedModule",
     "Message",
     "Outcome",
     "OutputComparison",

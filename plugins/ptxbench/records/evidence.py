@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ptxbench.records.base import MOST_NS, Amount, Count, Nanoseconds, Real, Record, Sha256
+from ptxbench.records.conditions import Containment, Disturbance, LoadedCode
 from ptxbench.records.mismatch import MismatchPattern
 
 
@@ -279,6 +280,12 @@ class RunEvidence(Record):
     """Of a call that did not end, the instructions with the most threads, those first; no rule reads it."""
     waiting_unknown: str = ""
     """Why ``waiting`` is empty. Empty itself where no call was endless, and in evidence older than this field."""
+    loaded: LoadedCode | None = None
+    """None where the candidate was not loaded to its end, and in evidence older than this field."""
+    containment: Containment | None = None
+    """None in evidence older than this field."""
+    disturbances: tuple[Disturbance, ...] = ()
+    """Empty where nothing was seen, where the driver tells nothing, and in evidence older than this field."""
 
 
 class ToolStatus(StrEnum):
@@ -357,3 +364,5 @@ class Evidence(Record):
     run: RunEvidence
     instructions: InstructionEvidence = InstructionEvidence(status=ToolStatus.NOT_RUN)
     safety: tuple[SafetyEvidence, ...] = ()
+    defences_off: tuple[str, ...] = ()
+    """Defences that were switched off when it was measured, by name; such evidence is never scored."""

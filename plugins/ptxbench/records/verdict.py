@@ -64,7 +64,12 @@ class Verdict(Record):
     latency_ms: Amount | None = None
     """0 where the clock saw nothing run: ``implausible``, and without a speedup."""
     latency_source: Literal["cupti", "oracle_clock"] | None = None
+    latency_interval_ms: tuple[Amount, Amount] | None = None
+    """95% interval of the latency within this evaluation (docs/metrics.md). None without a latency, and in verdicts
+    older than this field."""
     baseline_ms: Amount | None = None
+    baseline_interval_ms: tuple[Amount, Amount] | None = None
+    """The same of the library."""
     speedup: Speedup | None = None
     relative_rms: Real | None = None
     """Largest scale-relative error over outputs and checked calls."""

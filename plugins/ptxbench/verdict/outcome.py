@@ -20,6 +20,7 @@ from ptxbench.records import (
     Trial,
 )
 from ptxbench.verdict.kernel_names import is_kernel_of
+from ptxbench.verdict.loaded import find_foreign
 from ptxbench.verdict.quoting import first_error, quote
 from ptxbench.verdict.rules import Rule
 from ptxbench.verdict.safety import broken_guard, describe_findings, has_findings, memcheck_of
@@ -95,7 +96,17 @@ def find_mismatch(case: Case, build: Build, evidence: Evidence) -> str | None:
 
 def decide_run(case: Case, build: Build, evidence: Evidence) -> Decision:
     """Return the decision of evidence that is known to belong to this build."""
-    for decide in (_status, _foreign_kernel, _memory, _inputs, _shapes, _tolerance, _numbers, _completeness):
+    for decide in (
+        _status,
+        _foreign_kernel,
+        _foreign_code,
+        _memory,
+        _inputs,
+        _shapes,
+        _tolerance,
+        _numbers,
+        _completeness,
+    ):
         decision = decide(case, build, evidence)
         if decision is not None:
             return decision
@@ -138,6 +149,11 @@ def _foreign_kernel(case: Case, build: Build, evidence: Evidence) -> Decision | 
     names = ", ".join(quote(name) for name in foreign[:3])
     message = f"launched {len(foreign)} kernels that are not in the built object: {names}"
     return Decision(Outcome.SCREENED, Rule.SCREEN_FOREIGN_KERNEL, message)
+
+
+def _foreign_code(case: Case, build: Build, evidence: Evidence) -> Decision | None:
+    foreign = find_foreign(evidence)
+    return None if foreign is None else Decision(Outcome.SCREENED, foreign.rule, foreign.message)
 
 
 def _memory(case: Case, build: Build, evidence: Evidence) -> Decision | None:

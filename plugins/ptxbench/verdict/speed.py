@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 
 from ptxbench.cases.case import Case
 from ptxbench.records import CORRECTNESS_CALL, BaselineMeasurement, DeviceIdentity, Evidence, Timing
+from ptxbench.verdict.intervals import Interval
+from ptxbench.verdict.order_statistics import median_interval
 from ptxbench.verdict.rules import Flag
 
 NS_PER_MS = 1e6
@@ -31,16 +33,19 @@ class Speed(NamedTuple):
     latency_ms: float | None = None
     source: Clock | None = None
     baseline_ms: float | None = None
+    latency_interval_ms: tuple[float, float] | None = None
+    baseline_interval_ms: tuple[float, float] | None = None
     speedup: float | None = None
     roofline_share: float | None = None
     flags: tuple[Flag, ...] = ()
 
 
 class _Latency(NamedTuple):
-    """Candidate's latency in ns and the clock that it was read from."""
+    """A latency in ns, the clock that it was read from and its interval."""
 
     ns: float
     source: Clock
+    interval_ns: Interval | None = None
 
 
 def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -> Speed:
@@ -51,10 +56,12 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
     flags: list[Flag] = [*beside]
     timings = _complete_timings(case, evidence)
     baseline = evidence.run.baseline
-    baseline_ns = _baseline_ns(baseline, flags)
-    baseline_ms = None if baseline_ns is None else baseline_ns / NS_PER_MS
+    library = _library(baseline, flags)
+    baseline_ms = None if library is None else library.ns / NS_PER_MS
+    baseline_interval_ms = None if library is None else _milliseconds(library.interval_ns)
     if timings is None:
-        return Speed(baseline_ms=baseline_ms, flags=(*flags, Flag.TIMING_INCOMPLETE))
+        flags.append(Flag.TIMING_INCOMPLETE)
+        return Speed(baseline_ms=baseline_ms, baseline_interval_ms=baseline_interval_ms, flags=tuple(flags))
     latency = _latency(timings, baseline)
     if latency.source == "oracle_clock":
         flags.append(Flag.CLOCK_DISAGREEMENT)
@@ -62,6 +69,8 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
         flags.append(Flag.STRAY_ACTIVITY)
     if not _any_timed_call_checked(evidence):
         flags.append(Flag.TIMING_UNCHECKED)
+    if any(disturbance.disturbing for disturbance in evidence.run.disturbances):
+        flags.append(Flag.DISTURBED)
     floor_ns = physical_floor_ns(case, evidence.device)
     if latency.ns < floor_ns or latency.ns <= 0:
         flags.append(Flag.IMPLAUSIBLE)
@@ -69,13 +78,16 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
         latency_ms=latency.ns / NS_PER_MS,
         source=latency.source,
         baseline_ms=baseline_ms,
-        speedup=None if baseline_ns is None or _WITHHOLDING & set(flags) else baseline_ns / latency.ns,
+        latency_interval_ms=_milliseconds(latency.interval_ns),
+        baseline_interval_ms=baseline_interval_ms,
+        speedup=None if library is None or _WITHHOLDING & set(flags) else library.ns / latency.ns,
         roofline_share=None if Flag.IMPLAUSIBLE in flags or floor_ns == 0 else floor_ns / latency.ns,
         flags=tuple(flags),
     )
 
 
 _WITHHOLDING = {
+    Flag.DISTURBED,
     Flag.FAMILY_MISMATCH,
     Flag.IMPLAUSIBLE,
     Flag.LOW_PRECISION,
@@ -114,12 +126,22 @@ def _latency(timings: list[Timing], baseline: BaselineMeasurement | None) -> _La
     The sandbox that reports the span also runs the candidate, so a span is believed only as far as the clock outside
     confirms it. Without a baseline the hand-over's cost is unknown and nothing can be confirmed: no speedup then.
     """
-    reported = _Latency(median_over_trials([timing.span_ns for timing in timings]), "cupti")
+    reported = _latency_of([timing.span_ns for timing in timings], "cupti")
     if baseline is None or not any(_disagrees(timing, baseline) for timing in timings):
         return reported
-    outside = median_over_trials([[wall - baseline.overhead_ns for wall in timing.wall_ns] for timing in timings])
+    walls = [[wall - baseline.overhead_ns for wall in timing.wall_ns] for timing in timings]
     # The correction may not make a candidate faster than it reports itself.
-    return _Latency(max(outside, reported.ns), "oracle_clock")
+    return _latency_of(walls, "oracle_clock", at_least_ns=reported.ns)
+
+
+def _latency_of(trials: Sequence[Sequence[float]], source: Clock, at_least_ns: float = 0) -> _Latency:
+    ns = max(median_over_trials(trials), at_least_ns)
+    return _Latency(ns, source, median_interval([sample for trial in trials for sample in trial], ns))
+
+
+def _milliseconds(interval_ns: Interval | None) -> tuple[float, float] | None:
+    # Time by the oracle's clock less the hand-over may come out below zero for a call that does nothing.
+    return None if interval_ns is None else (max(0.0, interval_ns.low) / NS_PER_MS, interval_ns.high / NS_PER_MS)
 
 
 def _disagrees(timing: Timing, baseline: BaselineMeasurement) -> bool:
@@ -135,16 +157,17 @@ def _disagrees(timing: Timing, baseline: BaselineMeasurement) -> bool:
     return median(beyond) - baseline.overhead_ns > slack
 
 
-def _baseline_ns(baseline: BaselineMeasurement | None, flags: list[Flag]) -> float | None:
+def _library(baseline: BaselineMeasurement | None, flags: list[Flag]) -> _Latency | None:
     """Return the denominator's latency; where the device drifted, the faster of the two measurements."""
     if baseline is None or not baseline.span_ns:
         flags.append(Flag.NO_BASELINE)
         return None
+    stored = _latency_of([baseline.span_ns], "cupti")
     if not baseline.drifted:
-        return median(baseline.span_ns)
+        return stored
     flags.append(Flag.BASELINE_DRIFT)
     # Never the slower of the two: a candidate must not gain by disturbing the library beside it.
-    return min(median(baseline.span_ns), median(baseline.drift_span_ns))
+    return min(stored, _latency_of([baseline.drift_span_ns], "cupti"), key=lambda latency: latency.ns)
 
 
 def physical_floor_ns(case: Case, device: DeviceIdentity) -> float:

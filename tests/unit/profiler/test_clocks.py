@@ -21,9 +21,9 @@ class RefusedError(Exception):
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    clocks._device.cache_clear()
+    clocks.device.cache_clear()
     yield
-    clocks._device.cache_clear()
+    clocks.device.cache_clear()
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ class StandInLibrary:
 def cupti(records: list[bytes], *, dropped: int = 0, last: int = MAX_LIMIT_REACHED) -> sandbox.Cupti:
     subject = object.__new__(sandbox.Cupti)
     subject._names, subject._activities, subject._buffers, subject._fault = {}, [], {}, ""
-    subject._library = cast(ctypes.CDLL, StandInLibrary(subject, records, dropped, last))
+    subject.library = cast(ctypes.CDLL, StandInLibrary(subject, records, dropped, last))
     return subject
 
 

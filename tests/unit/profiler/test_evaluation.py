@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from ptxbench.profiler import defences
 from ptxbench.profiler.evaluation import choose_checks
 from ptxbench.profiler.state import TIMED_CHECKS
 
@@ -29,3 +33,28 @@ def test_neither_number_nor_place_nor_draw_can_be_foreseen() -> None:
     assert {place for chosen in many for _, timed in chosen for place in timed} == set(range(50))
     assert {str(chosen[0][0]) for chosen in many} == {"draw 0", "draw 1", "draw 2"}
     assert len({draw for chosen in many for draw in chosen[0][1].values()}) == 9
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Switches a defence off, until the test ends."""
+    return lambda name: monkeypatch.setattr(defences, "_off", frozenset(defences.known([name])))
+
+
+def test_without_fresh_inputs_all_calls_have_one_draw(without: Callable[[str], None]) -> None:
+    without("fresh_inputs")
+    chosen = choose_checks(state())
+    assert {first for first, _ in chosen} | {draw for _, timed in chosen for draw in timed.values()} == {"draw 0"}
+    assert sum(len(timed) for _, timed in chosen) == 9
+
+
+def test_without_separate_seeds_a_trial_repeats_its_first_draw(without: Callable[[str], None]) -> None:
+    without("separate_seeds")
+    chosen = choose_checks(state())
+    assert all(draw == first for first, timed in chosen for draw in timed.values())
+    assert len({first for first, _ in chosen}) == 3
+
+
+def test_without_timed_checks_no_iteration_is_checked(without: Callable[[str], None]) -> None:
+    without("timed_checks")
+    assert [timed for _, timed in choose_checks(state())] == [{}, {}, {}]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ptxbench.profiler import hang, tools
-from ptxbench.profiler.worker import LIVING
+from ptxbench.profiler.endings import LIVING
 from ptxbench.records import NO_KERNEL_RAN
 from tests.unit.profiler.samples import TOOLS
 

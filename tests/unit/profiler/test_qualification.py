@@ -89,7 +89,7 @@ class Started:
         return self.workers[-1]
 
     def log(self, index: int) -> list[str]:
-        return (self.workers[index].folder / "log").read_text().split()
+        return (self.workers[index].work / "log").read_text().split()
 
 
 @pytest.fixture

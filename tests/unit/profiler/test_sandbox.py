@@ -20,14 +20,17 @@ from hypothesis import strategies as st
 
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.replies import recording_of
-from ptxbench.profiler.sandbox import STRAY_SLACK_NS, DeviceTensor, Ear, Recorder, serve_calls
+from ptxbench.profiler.sandbox import STRAY_SLACK_NS, Answers, DeviceTensor, Ear, Recorder, Seal, Status, serve_calls
 from ptxbench.profiler.worker import SANDBOX_PROGRAM
 
 MS = 1_000_000
+SECRET, NONCE = b"s" * 16, b"n" * 16
+DONE = Status(failed=False, code=0)
 
 
 def test_program_needs_nothing_of_ours_and_no_library_to_be_read() -> None:
-    program = f"import sys; sys.path.insert(0, {str(SANDBOX_PROGRAM.parent)!r}); import sandbox; print(*sys.modules)"
+    folder = str(SANDBOX_PROGRAM.parents[1])
+    program = f"import sys; sys.path.insert(0, {folder!r}); import sandbox; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert not {name.partition(".")[0] for name in found.stdout.split()} & {"ptxbench", "torch", "cuda", "pydantic"}
 
@@ -86,7 +89,7 @@ def test_records_are_read_where_the_library_puts_them() -> None:
     records = [bytes(memset), bytes(kernel), bytes(memset)]
     memory = ctypes.create_string_buffer(b"".join(records))
     subject = object.__new__(sandbox.Cupti)
-    subject._library = cast(ctypes.CDLL, StandInLibrary(records))
+    subject.library = cast(ctypes.CDLL, StandInLibrary(records))
     subject._names, subject._activities = {}, []
     subject._buffers = {ctypes.addressof(memory): memory}
     subject._completed(0, 0, ctypes.addressof(memory), len(memory), sum(map(len, records)))
@@ -214,6 +217,7 @@ class Served:
         monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(runtime=runtime))
         ours, theirs = socket.socketpair()
         self.channel = Connection(ours.detach())
+        self.seal = Seal(SECRET)
         self._thread = threading.Thread(target=self._serve, args=(Connection(theirs.detach()),))
         self._thread.start()
 
@@ -226,13 +230,23 @@ class Served:
         def after() -> None:
             self.after += 1
 
+        job = {"secret": SECRET.hex(), "nonce": NONCE.hex()}
+        operations = {"collect": lambda: {"spans": []}}
         with channel:
-            self.returned = serve_calls(channel, call, None, after=after, operations={"collect": lambda: {"spans": []}})
+            answers = Answers(channel, job)
+            self.returned = serve_calls(channel, call, None, answers, after=after, operations=operations)
 
-    def ask(self, *messages: bytes) -> bytes:
-        for message in messages:
-            self.channel.send_bytes(message)
-        return self.channel.recv_bytes()
+    def ask(self, request: bytes, number: bytes = b"") -> Status:
+        self.channel.send_bytes(request + NONCE + number)
+        status = self.seal.open_status(NONCE, self.channel.recv_bytes())
+        assert status is not None
+        return status
+
+    def request(self, operation: str) -> Any:
+        self.channel.send_bytes(json.dumps({"op": operation, "nonce": NONCE.hex()}).encode())
+        body = self.seal.open_body(NONCE, self.channel.recv_bytes())
+        assert body is not None
+        return json.loads(body)
 
     def quit(self, operation: str) -> None:
         self.channel.send_bytes(json.dumps({"op": operation}).encode())
@@ -249,21 +263,23 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
 
 def test_calls_are_served(served: Served) -> None:
-    assert served.ask(sandbox.CALL) == sandbox.OK
-    assert served.ask(sandbox.WARM_UP, b"3") == sandbox.OK
+    assert served.ask(sandbox.CALL) == DONE
+    assert served.ask(sandbox.WARM_UP, b"3") == DONE
     assert (served.calls, served.after) == (4, 1)
-    assert json.loads(served.ask(b'{"op": "collect"}')) == {"spans": []}
+    assert served.request("collect") == {"spans": []}
 
 
 def test_failures_are_answered_and_serving_goes_on(served: Served) -> None:
     served.code = 700
-    answer = json.loads(served.ask(sandbox.CALL))
-    assert answer == {"error": "RuntimeError: cudaErrorIllegalAddress (700) after the call", "code": 700}
-    assert json.loads(served.ask(sandbox.WARM_UP, b"2"))["code"] == 700
+    assert served.ask(sandbox.CALL) == Status(failed=True, code=700)
+    told = {"error": "RuntimeError: cudaErrorIllegalAddress (700) after the call", "code": 700}
+    assert served.request(sandbox.EXPLAIN) == told
+    assert served.ask(sandbox.WARM_UP, b"2") == Status(failed=True, code=700)
     served.code, served.fails = 0, True
-    assert json.loads(served.ask(sandbox.CALL)) == {"error": "ValueError: refused", "code": 0}
+    assert served.ask(sandbox.CALL) == Status(failed=True, code=0)
+    assert served.request(sandbox.EXPLAIN) == {"error": "ValueError: refused", "code": 0}
     served.fails = False
-    assert served.ask(sandbox.CALL) == sandbox.OK
+    assert served.ask(sandbox.CALL) == DONE
     assert served.after == 1
 
 

@@ -19,7 +19,7 @@ from tests.unit.profiler.stand_in import CONNECT, HONEST, IMPORTED, LOADED, READ
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What spares run in place of the sandbox's program; an honest one at first."""
     path = write_program(tmp_path, CONNECT + READY + LOADED + HONEST)
-    monkeypatch.setattr(module, "sandbox_command", lambda: Command([sys.executable, str(path)]))
+    monkeypatch.setattr(module, "sandbox_command", lambda **_: Command([sys.executable, str(path)]))
     return path
 
 

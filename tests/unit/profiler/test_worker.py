@@ -146,17 +146,21 @@ GARBAGE = ["", "PASSED", "oo", "{}", "[]", "null", '{"error": 1}', '{"code": 1}'
 
 
 def test_garbage_in_place_of_an_answer_is_the_candidates_error(start: Start) -> None:
-    worker = loaded(start(f"{SERVING}for text in {GARBAGE!r}: hear(); say(text.encode('utf-8', 'surrogateescape'))\n"))
+    worker = loaded(
+        start(
+            f"{SERVING}HOW = 'utf-8', 'surrogateescape'\nfor text in {GARBAGE!r}: hear(); channel.send_bytes(text.encode(*HOW))\n"
+        )
+    )
     for text in GARBAGE:
         fault = fault_of_call(worker)
         assert fault.status is RunStatus.RUNTIME_ERROR, text[:20]
-        assert "answered with something else than OK or an error" in str(fault)
+        assert "answered with something else than an answer to this request" in str(fault)
 
 
 def test_garbage_in_place_of_a_loading_answer(start: Start) -> None:
-    worker = start(CONNECT + READY + 'hear(); say(b"loaded!")\n')
+    worker = start(CONNECT + READY + 'hear(); channel.send_bytes(b"loaded!")\n')
     worker.wait_ready()
-    with pytest.raises(WorkerError, match=r"something else than OK or an error.*found b'loaded!'") as caught:
+    with pytest.raises(WorkerError, match=r"else than an answer to this request, of 7 bytes: b'loaded!'") as caught:
         worker.load({})
     assert caught.value.status is RunStatus.LOAD_ERROR
 
@@ -169,7 +173,11 @@ def test_garbage_in_place_of_a_recording(start: Start) -> None:
         json.dumps({"spans": [1, -1], "activities": [1, 1], "stray": 0, "launches": []}),
         json.dumps({"spans": [1, 1], "activities": [1, 1], "stray": 0, "launches": [["gemm"]]}),
     ]
-    worker = loaded(start(f"{SERVING}for text in {forged!r}: hear(); say(text.encode('utf-8', 'surrogateescape'))\n"))
+    worker = loaded(
+        start(
+            f"{SERVING}HOW = 'utf-8', 'surrogateescape'\nfor text in {forged!r}: hear(); channel.send_bytes(text.encode(*HOW))\n"
+        )
+    )
     for _ in forged:
         with pytest.raises(WorkerError, match="something else than a recording") as caught:
             worker.collect(2)

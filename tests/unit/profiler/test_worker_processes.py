@@ -15,8 +15,9 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import worker as module
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.replies import WorkerError
-from ptxbench.profiler.worker import Command, Worker, import_path, sandbox_command
+from ptxbench.profiler.worker import Command, Worker, sandbox_command
 from tests.unit.profiler.stand_in import CONNECT, HONEST, LOADED, READY, Start, is_alive, write_program
 
 SERVING = CONNECT + READY + LOADED
@@ -55,7 +56,7 @@ def test_environment_holds_no_secret(start: Start, monkeypatch: pytest.MonkeyPat
     # The interpreter itself may set its own locale.
     assert given <= set(environment) <= kept | given | {"LC_CTYPE"}
     assert environment["CUDA_VISIBLE_DEVICES"] == "3"
-    assert environment["HOME"] == environment["TMPDIR"] == str(worker.folder)
+    assert environment["HOME"] == environment["TMPDIR"] == str(worker.work)
 
 
 OPEN_FILES = """[os.readlink(path) for path in (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
@@ -94,7 +95,7 @@ def test_folder_is_private_and_removed(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trap", ["os.mkfifo('output')", "os.symlink('/dev/zero', 'output')", "os.mkdir('output')"])
 def test_what_takes_the_place_of_the_output_is_never_opened(start: Start, trap: str) -> None:
-    worker = start(f"{SERVING}print('before', flush=True); os.unlink('output'); {trap}\n{HONEST}")
+    worker = start(f"{SERVING}print('before', flush=True); os.chdir('..'); os.unlink('output'); {trap}\n{HONEST}")
     worker.wait_ready()
     worker.load({})
     worker.call()
@@ -226,14 +227,15 @@ def test_import_path_finds_this_package_first(monkeypatch: pytest.MonkeyPatch) -
 ORACLE = """
 import socket, sys
 from pathlib import Path
-from ptxbench.profiler.worker import Command, Worker, end_with
+from ptxbench.profiler.endings import end_with
+from ptxbench.profiler.worker import Command, Worker
 
 end_with(int(sys.argv[1]))
 # A tool: it does not end with its starter, and starts a process of its own that ignores the channel. Its many files
 # take a while to remove, during which the killed worker's end is noticed here too.
 script = "sleep 100 & echo $! > child; for i in $(seq 5000); do : > $i; done; mv child grandchild; wait"
 worker = Worker(Command(["sh", "-c", script]), environment={"PATH": "/usr/bin:/bin"})
-print(worker.process.pid, worker.folder, flush=True)
+print(worker.process.pid, worker.work, flush=True)
 worker.wait_ready(100)
 """
 
@@ -262,4 +264,4 @@ def test_what_a_killed_run_had_asked_for_ends_with_it() -> None:
         assert oracle.wait(10) == 1
     assert ends_within(int(pid), 10)
     assert ends_within(grandchild, 10)
-    assert not Path(folder).exists()
+    assert not Path(folder).parent.exists()

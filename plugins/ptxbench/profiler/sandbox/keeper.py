@@ -1,0 +1,107 @@
+"""The processes above a candidate's: they hold its namespace, watch its memory, and end as it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import NoReturn
+
+from . import kernel
+
+WATCH_S = 0.25
+"""Between two looks at the memory: a look takes some 50 us of another processor."""
+LEAST_MEMORY_BYTES = 2 << 30
+MEMORY_SHARE = 0.5
+"""Of what the machine, or this control group, has left when the sandbox starts."""
+_STATUS = struct.Struct("i")
+_PAGE_BYTES = resource.getpagesize()
+_GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def memory_limit() -> int:
+    """How many bytes of host memory a candidate may fill before it is ended."""
+    with open("/proc/meminfo") as lines:
+        sizes = {name: int(rest.split()[0]) << 10 for name, _, rest in (line.partition(":") for line in lines)}
+    available = sizes.get("MemAvailable", sizes["MemTotal"])
+    for path in _GROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError), open(path) as file:
+            available = min(available, int(file.read()))
+    return max(LEAST_MEMORY_BYTES, int(available * MEMORY_SHARE))
+
+
+def keep(child: int, most_bytes: int, *, report: int | None, whole_namespace: bool) -> NoReturn:
+    """Wait for the candidate's process and end like it. As the first process of a namespace, all in it end too.
+
+    ``report`` is where its status is written, by a process that can not end by a signal itself.
+    """
+    _let_go_of_all_but(report)
+    # Whatever starts processes and ends before them leaves them here, not to the machine's first process.
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    while (status := _reap(child)) is None:
+        signal.sigtimedwait({signal.SIGCHLD}, WATCH_S)
+        used = _resident_bytes(child, whole_namespace=whole_namespace)
+        if used > most_bytes:
+            text = f"ended: it filled {used >> 20} MiB of host memory, {most_bytes >> 20} MiB are allowed\n"
+            os.write(2, text.encode())
+            os.kill(child, signal.SIGKILL)
+    if report is None:
+        _end_as(status)
+    os.write(report, _STATUS.pack(status))
+    os._exit(0)
+
+
+def relay(child: int, report: int) -> NoReturn:
+    """Wait for the first process of a namespace, then end as it says that the candidate's ended."""
+    _let_go_of_all_but(report)
+    _, status = os.waitpid(child, 0)
+    said = os.read(report, _STATUS.size)
+    _end_as(_STATUS.unpack(said)[0] if len(said) == _STATUS.size else status)
+
+
+def _let_go_of_all_but(descriptor: int | None) -> None:
+    """The channel ends with the candidate; what it printed goes on through the standard streams."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    kept = 2 if descriptor is None else descriptor
+    os.closerange(3, kept)
+    os.closerange(kept + 1, max(kept + 1, most))
+
+
+def _reap(child: int) -> int | None:
+    """The child's status once it has ended; orphans that came to this process are taken leave of."""
+    try:
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                return status
+            if pid == 0:
+                return None
+    except ChildProcessError:
+        return signal.SIGKILL
+
+
+def _resident_bytes(child: int, *, whole_namespace: bool) -> int:
+    own = os.getpid()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()] if whole_namespace else [child]
+    total = 0
+    for pid in pids:
+        if pid != own:
+            with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/statm") as sizes:
+                total += int(sizes.read().split()[1]) * _PAGE_BYTES
+    return total
+
+
+def _end_as(status: int) -> NoReturn:
+    sys.stdout.flush()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(os.waitstatus_to_exitcode(status))
