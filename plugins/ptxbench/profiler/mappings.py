@@ -19,6 +19,8 @@ _LINE = re.compile(
     r"(?P<begin>[0-9a-f]+)-(?P<end>[0-9a-f]+) ..(?P<execute>.). \S+ (?P<device>\S+) (?P<inode>\d+) *(?P<path>.*)"
 )
 _DELETED = " (deleted)"
+_SHARED_MEMORY = f"/dev/zero{_DELETED}"
+"""How the kernel spells anonymous memory that child processes share."""
 _MOST_BYTES = 8 << 20
 """Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``)."""
 ALLOWED = re.compile(
@@ -70,7 +72,7 @@ def parse(text: str) -> Mapped:
         if found is None or found["execute"] != "x":
             continue
         path = found["path"]
-        if path.startswith("/"):
+        if path.startswith("/") and path != _SHARED_MEMORY:
             files.add(path)
         elif path not in ("[vdso]", "[vsyscall]", "[uprobes]"):
             anonymous += int(found["end"], 16) - int(found["begin"], 16)

@@ -21,9 +21,9 @@ class LoadedModule(Record):
     code_sha256: Sha256 | None = None
     """Of its machine code with the names of its sections; None where it holds none or could not be read."""
     matched_by: Literal["bytes", "code", "layout", "empty", ""] = ""
-    """How it is one of the object's images: ``bytes``, all are equal; ``code``, the machine code is, but for what is
-    filled in at loading; ``layout``, its sections have the names and sizes of one, which is no proof. ``empty``: it
-    holds no machine code. Empty text: it is another."""
+    """How it is one of the object's images: ``bytes``, all are equal; ``code``, the machine code is; ``layout``,
+    its sections have the names and sizes of one, which is no proof. ``empty``: it holds no machine code. Empty text: it
+    is another."""
     kernels: tuple[str, ...] = ()
     """Mangled names of the functions in it, at most 64."""
 

@@ -34,7 +34,10 @@ def find_foreign(evidence: Evidence) -> Foreign | None:
 
 
 def _modules(loaded: LoadedCode) -> Foreign | None:
-    foreign = [module for module in loaded.modules if not module.from_candidate and not module.matched_by]
+    # Where the driver tells of the object's own image as it is, it finalizes none before it tells.
+    exact = any(module.from_candidate and module.code_sha256 is not None for module in loaded.modules)
+    own = {"empty"} if exact else {"empty", "layout"}
+    foreign = [module for module in loaded.modules if not module.from_candidate and module.matched_by not in own]
     if not foreign:
         return None
     names = _list([name for module in foreign for name in module.kernels]) or "no function that could be read"
