@@ -17,6 +17,8 @@ _SHT_NOBITS = 8
 _DT_NULL = 0
 _DT_NEEDED = 1
 _SHN_UNDEF = 0
+_SHF_EXECINSTR = 4
+_STT_OBJECT = 1
 _SHN_XINDEX = 0xFFFF
 
 
@@ -36,11 +38,13 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """One symbol of a symbol table."""
+    """One symbol of a symbol table. ``section`` is the index of the section that it lies in."""
 
     name: str
     defined: bool
     global_: bool
+    is_data: bool = False
+    section: int = _SHN_UNDEF
 
 
 class Elf:
@@ -75,6 +79,10 @@ class Elf:
         """The section's bytes; empty for one that takes no room in the file."""
         return b"" if section.kind == _SHT_NOBITS else self._slice(section.offset, section.size)
 
+    def is_code(self, symbol: Symbol) -> bool:
+        """Whether a symbol of ``.symtab`` lies in a section whose bytes can be executed."""
+        return symbol.section < len(self.sections) and bool(self.sections[symbol.section].flags & _SHF_EXECINSTR)
+
     def symbols(self, table: str = ".symtab") -> tuple[Symbol, ...]:
         """Named symbols of ``.symtab`` or ``.dynsym``; empty when the file has no such table."""
         section = self.section(table)
@@ -84,7 +92,7 @@ class Elf:
         if len(content) % _SYMBOL.size:
             raise ElfError(f"{table} has {len(content)} bytes, no multiple of {_SYMBOL.size}")
         found = (
-            Symbol(_text(names, name), index != _SHN_UNDEF, info >> 4 != 0)
+            Symbol(_text(names, name), index != _SHN_UNDEF, info >> 4 != 0, info & 0xF == _STT_OBJECT, index)
             for name, info, _, index, _, _ in _SYMBOL.iter_unpack(content)
         )
         return tuple(symbol for symbol in found if symbol.name)

@@ -76,9 +76,12 @@ _KERNEL_NAMESPACE = re.compile(
 )
 
 DYNAMIC_LOADING = frozenset(
-    {"dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode", "__libc_dlsym", "dl_iterate_phdr"}
+    {
+        *("dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode", "__libc_dlsym", "dl_iterate_phdr"),
+        *("dlinfo", "dladdr1", "_dl_find_object", "_r_debug"),
+    }
 )
-"""Functions that find code by name in the process or on disk."""
+"""Functions that find code by name in the process or on disk, and the lists of libraries by which it is done by hand."""
 
 RUNTIME_INTERNAL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+")
 """Functions inside the CUDA runtime's static library, through which its own loading of the driver could be reached."""
@@ -88,6 +91,8 @@ PROCESS_CREATION = frozenset(
         *("system", "popen", "fork", "vfork", "_Fork", "clone", "__clone", "syscall", "wordexp"),
         *("execl", "execle", "execlp", "execv", "execve", "execveat", "execvp", "execvpe", "fexecve"),
         *("posix_spawn", "posix_spawnp", "pidfd_open", "pidfd_getfd"),
+        # Other names of the same in glibc, and what forks inside.
+        *("__fork", "__vfork", "__libc_fork", "__libc_system", "_IO_popen", "_IO_proc_open", "forkpty", "daemon"),
     }
 )
 """Functions that start another program, or reach the kernel past the C library."""

@@ -27,6 +27,11 @@ MAX_EXCERPT = 200
 
 _ASSEMBLED_FILE = re.compile(r"(?:^|[\s;])\.(?:incbin|include)\b")
 _SYSCALL = re.compile(r"(?:^|[\s;])(?:syscall|sysenter|int\s+\$?0x80|svc\s+#?0)(?:$|[\s;])")
+# Directives of host assembly that write bytes as they are, and those by which another can be spelled. PTX has none of them.
+_RAW_CODE = re.compile(
+    r"(?:^|[\s;:])\.(?:byte|[248]byte|short|hword|word|long|int|quad|octa|value|ascii|asciz|string\d*|uleb128|sleb128"
+    r"|float|single|double|dc|dcb|dc\.\w|dcb\.\w|fill|insn|macro|altmacro|irp|irpc|rept)(?=[\s;]|$)"
+)
 _SONAME = re.compile(r"[\w./+-]*\.so(?:\.\d+)*")
 _DRIVER_NAME = re.compile(r"cu[A-Z]\w+")
 _MAX_PARAMETER_TOKENS = 4096
@@ -80,6 +85,7 @@ def screen_object(content: bytes) -> tuple[Finding, ...]:
         elf = Elf(content)
         called = sorted({symbol.name for symbol in elf.symbols() if not symbol.defined})
         hiding = [s.name for s in elf.sections if s.name != fatbin.SECTION and _holds_device_code(elf.content(s))]
+        planted = sorted({symbol.name for symbol in elf.symbols() if symbol.is_data and elf.is_code(symbol)})
     except ElfError as error:
         return (_unreadable(error),)
     findings = [
@@ -87,6 +93,10 @@ def screen_object(content: bytes) -> tuple[Finding, ...]:
     ]
     findings += [
         Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=f"section {name} holds device code") for name in hiding
+    ]
+    findings += [
+        Finding(rule=ScreenRule.PROCESS_CREATION, message=f"the data {name} lies in a section of code, and could be any code")
+        for name in planted
     ]
     return unique(findings)
 
@@ -175,6 +185,8 @@ def _string(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
         yield _Hit(ScreenRule.EMBEDDED_FILE, "assembles a file into the object", token.line)
     if _SYSCALL.search(token.text):
         yield _Hit(ScreenRule.PROCESS_CREATION, "enters the operating system by inline assembly", token.line)
+    if _RAW_CODE.search(token.text):
+        yield _Hit(ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code", token.line)
 
 
 def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:

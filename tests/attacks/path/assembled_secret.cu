@@ -7,7 +7,7 @@ asm(R"(
 .section .rodata
 .global secret
 secret: .incbin "/etc/hostname"
-.byte 0
+.zero 1
 .text
 )");
 
