@@ -16,6 +16,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import Profiler
 from ptxbench.profiler.defences import DEFENCES
 from ptxbench.records import BuildStatus, Evidence, RunStatus, SafetyEvidence, Verdict
+from ptxbench.records.texts import placeless
 from ptxbench.selftest.kept import Kept, Store, slim_build, slim_evidence
 from ptxbench.selftest.subjects import Subject
 from ptxbench.selftest.weakened import judge_without
@@ -99,6 +100,7 @@ class Bench:
                 stop.set()
                 for future in waiting:
                     future.cancel()
+                self._store.write()
 
     def close(self) -> None:
         """End the oracle. Idempotent."""
@@ -152,7 +154,7 @@ class Bench:
             build=slim_build(built.build, subject.case.arch),
             evidence=slim_evidence(evidence, subject.case.arch),
             without=self._plan.without,
-            fault=fault[:400],
+            fault=placeless(fault)[:400],
             seconds=round(time.monotonic() - started, 3),
         )
         self._store.keep(kept)
