@@ -48,6 +48,9 @@ def _normal(options: argparse.Namespace, root: Path, subjects: Sequence[Subject]
     if options.missing:
         committed = _committed(root, options.arch)
         store.add(committed)
+    if options.pattern is None and not options.corpora:
+        store.prune({subject.name for subject in subjects})
+    if options.missing:
         subjects = [subject for subject in subjects if committed.current(subject) is None]
         if not subjects:
             say("nothing is missing: the committed evidence has every kernel of the corpora")

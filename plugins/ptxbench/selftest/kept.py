@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -84,6 +84,10 @@ class Store:
         if found is None or found.fault or found.source_sha256 != subject.candidate.sha256:
             return None
         return found if _is_of(found, subject.case) else None
+
+    def prune(self, names: Collection[str]) -> None:
+        """Forget kernels of other names: they have left the corpora."""
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.name in names}
 
     def keep(self, entry: Kept) -> None:
         """Add an entry; the file is written now and then, and when ``write`` says so."""

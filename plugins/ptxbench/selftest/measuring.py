@@ -187,7 +187,7 @@ def measure(profiler: Profiler, subject: Subject, built: Built, plan: Plan) -> E
         return None
     evidence = evidence.model_copy(update={"safety": _safety(profiler, subject, built, evidence, plan)})
     verdict = judge_without(case, built.build, evidence, plan.without)
-    if verdict.correct and verdict.target_present:
+    if subject.counts and verdict.correct and verdict.target_present:
         evidence = evidence.model_copy(update={"instructions": profiler.instructions(case, built)})
     return evidence
 
@@ -210,8 +210,8 @@ def _safety(
 
 
 def default_jobs() -> int:
-    """Half of the processors: the hand-overs of a timing spin on two of the others."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
+    """A quarter of the processors: each compilation keeps two busy, and a timing's hand-overs spin on two others."""
+    return max(1, len(os.sched_getaffinity(0)) // 4)
 
 
 def harness_commit(root: Path) -> str:

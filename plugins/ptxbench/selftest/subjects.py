@@ -66,6 +66,13 @@ class Subject:
         return tuple(asked)
 
     @property
+    def counts(self) -> bool:
+        """Whether its expectation needs executed instructions, which take seconds to count."""
+        if isinstance(self.entry, Attack):
+            return self.entry.decoy or any(rule.startswith("target.") for rule in self.entry.rule)
+        return self.entry.target != "any"
+
+    @property
     def cost(self) -> int:
         """In which wave it is measured: what nothing runs of, quick ones, tools, and last what has to time out."""
         if self.attack is None:
