@@ -135,14 +135,14 @@ class Bench:
 
     def _judged(self, subject: Subject, built: Built | InfrastructureError) -> Judged:
         before = self._store.current(subject, self._plan.without)
-        fresh = isinstance(built, InfrastructureError) or before is None or _differs(before, built)
-        if before is not None and not fresh:
+        if isinstance(built, InfrastructureError):
+            unbuilt = Judged(subject, None, None, f"{built.kind}: {built}")
+            return unbuilt if before is None else judged_of(subject, before)
+        if before is not None and not _differs(before, built):
             return judged_of(subject, before)
         started = time.monotonic()
         evidence: Evidence | None = None
         fault = ""
-        if isinstance(built, InfrastructureError):
-            return Judged(subject, None, None, f"{built.kind}: {built}")
         if built.build.status is BuildStatus.OK:
             evidence, fault = self._with_retry(subject, built)
         kept = Kept(
