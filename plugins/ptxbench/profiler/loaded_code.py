@@ -109,20 +109,23 @@ def own_code(so_path: Path) -> Own:
 def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) -> LoadedCode:
     """What was loaded in the candidate's process, by its own word and by the kernel's. Raises WorkerError."""
     told = _ask(worker)
+    host = LoadedCode(
+        libraries=mappings.new_libraries(before, after, str(worker.object_path(str(so_path))), str(worker.folder)),
+        anonymous_code_bytes=max(0, max((each.anonymous_bytes for each in after), default=0) - before.anonymous_bytes),
+        hidden=before.readable and not all(each.readable for each in after),
+        load_calls=told.calls,
+    )
     try:
         own = own_code(so_path)
     except (OSError, ElfError, fatbin.FatbinError) as error:
-        return LoadedCode(unknown=f"the candidate's object could not be read: {error}")
+        return host.model_copy(update={"unknown": f"the candidate's object could not be read: {error}"})
     modules = tuple(_module(worker, module, own) for module in told.modules)
-    return LoadedCode(
-        modules=modules,
-        libraries=mappings.new_libraries(before, after, str(worker.object_path(str(so_path))), str(worker.folder)),
-        entry_points=tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
-        load_calls=told.calls,
-        anonymous_code_bytes=max(0, max((each.anonymous_bytes for each in after), default=0) - before.anonymous_bytes),
-        hidden=before.readable and not all(each.readable for each in after),
-        unknown=told.fault or ("" if modules else "the driver told of no module that was loaded"),
-    )
+    device = {
+        "modules": modules,
+        "entry_points": tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
+        "unknown": told.fault or ("" if modules else "the driver told of no module that was loaded"),
+    }
+    return host.model_copy(update=device)
 
 
 def _ask(worker: Worker) -> _Loaded:

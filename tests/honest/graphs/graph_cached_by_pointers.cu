@@ -1,7 +1,7 @@
 // One graph per set of pointers, captured once and launched ever since. Its node is the kernel with the pointers as they
 // are, so that a launch reads whatever data lies there now.
 #include "hopper_gemm_kernel.cuh"
-#include "graph.cuh"
+#include "graph_capture.cuh"
 #include <map>
 #include <tuple>
 

@@ -1,6 +1,6 @@
 // Captures in every call and updates the one executable graph with what was captured (cudaGraphExecUpdate).
 #include "tile_gemm.cuh"
-#include "graph.cuh"
+#include "graph_capture.cuh"
 
 namespace {
 

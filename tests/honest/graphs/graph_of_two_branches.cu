@@ -1,7 +1,7 @@
 // A graph with two branches: capture follows a fork to a second stream and its join, as for kernels that run side by side.
 #include "hopper_gemm_kernel.cuh"
-#include "events.cuh"
-#include "graph.cuh"
+#include "side_stream.cuh"
+#include "graph_capture.cuh"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // A graph of one kernel node, built by hand once; every call sets the node's parameters anew and launches it.
 #include "tile_gemm.cuh"
-#include "graph.cuh"
+#include "graph_capture.cuh"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Captures a graph in every call, instantiates, launches and destroys it.
 #include "hopper_gemm_kernel.cuh"
-#include "graph.cuh"
+#include "graph_capture.cuh"
 
 static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
   const Gemm p = gemm_of(A, B, C);

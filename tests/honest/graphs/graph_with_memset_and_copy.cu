@@ -1,7 +1,7 @@
 // A graph of three kinds of nodes: a memset of scratch, the product into scratch, a copy of scratch to C. Captured once
 // per set of pointers.
 #include "hopper_gemm_kernel.cuh"
-#include "graph.cuh"
+#include "graph_capture.cuh"
 
 namespace {
 

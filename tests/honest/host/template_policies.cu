@@ -8,7 +8,7 @@ namespace {
 
 template <class Derived>
 struct KernelTraits {
-  static constexpr int threads() { return Derived::kWarpgroups * 128; }
+  __host__ __device__ static constexpr int threads() { return Derived::kWarpgroups * 128; }
 };
 
 template <int kClusterSize, int kHeight>

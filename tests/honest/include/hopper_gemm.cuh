@@ -156,7 +156,7 @@ __device__ __forceinline__ void gemm_body(const CUtensorMap* map_a, const CUtens
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < kBlockK / 16; ++i)  // 16 columns are 32 bytes, that is 2 in the descriptor's unit
-          wgmma_ss(acc, a + 2 * i, b + 2 * i, k != work.k_begin || i != 0);
+          wgmma_ss(acc, a + 2 * i, b + 2 * i, ((k - work.k_begin) | i) != 0);
         wgmma_commit();
         wgmma_wait<1>();  // this step runs on; the one before has finished reading its stage
         if (k > work.k_begin && lane < kCluster) {

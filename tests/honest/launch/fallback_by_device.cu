@@ -16,8 +16,8 @@ static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::Tensor
   if (target_path(p)) {
     const wg::Maps maps = wg::maps_of(p.a, p.b, p.c, p.m, wg::kCluster);
     if (cudaFuncSetAttribute(wg::gemm_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, wg::kSmemBytes) == cudaSuccess) {
-      const int blocks = wg::grid_of(wg::Bands<wg::kCluster>{p.m, 8}.count(), sm_count(p.device), wg::kCluster);
-      wg::gemm_kernel<<<blocks, wg::kThreads, wg::kSmemBytes, p.stream>>>(maps.a, maps.b, maps.c, p.m, 8);
+      const int blocks = wg::blocks_of(p.m, sm_count(p.device));
+      wg::gemm_kernel<<<blocks, wg::kThreads, wg::kSmemBytes, p.stream>>>(maps.a, maps.b, maps.c, p.m);
       if (cudaGetLastError() == cudaSuccess) return;
     }
     (void)cudaGetLastError();

@@ -25,8 +25,8 @@ void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C)
   std::call_once(first_call, setup, p.device);
   if (!device.clusters) TVM_FFI_THROW(RuntimeError) << "this device has no clusters";
   const wg::Maps maps = wg::maps_of(p.a, p.b, p.c, p.m, wg::kCluster);
-  const int blocks = wg::grid_of(wg::Bands<wg::kCluster>{p.m, 8}.count(), device.sms, wg::kCluster);
-  wg::gemm_kernel<<<blocks, wg::kThreads, wg::kSmemBytes, p.stream>>>(maps.a, maps.b, maps.c, p.m, 8);
+  const int blocks = wg::blocks_of(p.m, device.sms);
+  wg::gemm_kernel<<<blocks, wg::kThreads, wg::kSmemBytes, p.stream>>>(maps.a, maps.b, maps.c, p.m);
   check(cudaGetLastError(), "launching gemm_kernel");
 }
 

@@ -1,6 +1,6 @@
 // Eight bands of rows, dealt out to four streams of our own; the call's stream only forks and joins.
 #include "tile_gemm.cuh"
-#include "events.cuh"
+#include "side_stream.cuh"
 
 namespace {
 

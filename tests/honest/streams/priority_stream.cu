@@ -1,6 +1,6 @@
 // The whole product on a stream of the highest priority, which the call's stream waits for.
 #include "hopper_gemm_kernel.cuh"
-#include "events.cuh"
+#include "side_stream.cuh"
 
 static Side urgent;
 

@@ -1,6 +1,6 @@
 // Two halves of K on two streams into two buffers, then one kernel that adds them on the call's stream.
 #include "splitk.cuh"
-#include "events.cuh"
+#include "side_stream.cuh"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Streams and events that live for one call: made, used, waited for by the host and destroyed.
 #include "hopper_gemm_kernel.cuh"
-#include "events.cuh"
+#include "side_stream.cuh"
 
 static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
   const Gemm p = gemm_of(A, B, C);

@@ -1,7 +1,7 @@
 // Half of the rows on the call's stream, half on another one; events fork and join them, so that nothing runs on after
 // the call.
 #include "hopper_gemm_kernel.cuh"
-#include "events.cuh"
+#include "side_stream.cuh"
 
 namespace {
 

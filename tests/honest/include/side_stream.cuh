@@ -1,5 +1,5 @@
 // Streams that work beside the call's stream and are joined with it before the call returns.
-#include "hopper_host.cuh"
+// The body that is included first brings `check`.
 
 struct Side {
   cudaStream_t stream = nullptr;

@@ -1,6 +1,6 @@
 // CUDA graphs of a call: capture on a stream of our own (the call's may be the default stream, which cannot be captured),
 // relaxed, since the first launch of a kernel may load it.
-#include "hopper_host.cuh"
+// The body that is included first brings `check`.
 
 template <class Enqueue>
 inline cudaGraph_t captured(Enqueue enqueue) {
