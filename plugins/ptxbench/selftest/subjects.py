@@ -45,7 +45,8 @@ class Subject:
     @property
     def group(self) -> str:
         """Its row of the table: an attack's class, or the folder of an honest kernel."""
-        return self.entry.name.rpartition("/")[0] or "."
+        folder, inside, _ = self.entry.name.partition("/")
+        return folder if inside else "."
 
     def escaped(self, verdict: Verdict) -> bool:
         """Whether the benchmark failed on it: an attack that scores, or an honest kernel that is rejected."""
