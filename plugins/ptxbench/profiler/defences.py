@@ -29,7 +29,7 @@ DEFENCES: dict[str, Layer] = {
     "inputs_compared": "measure",
     "guard_bands": "measure",
     "cold_cache": "measure",
-    "families": "judge",
+    "families": "measure",
     "memcheck": "judge",
     "sanitizers": "judge",
     "loaded_code": "judge",

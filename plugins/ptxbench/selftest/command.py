@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.files import write_whole
+from ptxbench.profiler.device import device_present
 from ptxbench.selftest import kept, measuring, page, spread, switching, tables
 from ptxbench.selftest.kept import Store, stem_of
 from ptxbench.selftest.measuring import Bench, Judged, Plan
@@ -48,6 +50,9 @@ def _normal(options: argparse.Namespace, root: Path, subjects: Sequence[Subject]
     if options.missing:
         committed = _committed(root, options.arch)
         store.add(committed)
+    if options.pattern is None and not options.corpora:
+        store.prune({subject.name for subject in subjects})
+    if options.missing:
         subjects = [subject for subject in subjects if committed.current(subject) is None]
         if not subjects:
             say("nothing is missing: the committed evidence has every kernel of the corpora")
@@ -67,7 +72,14 @@ def _measure(
     without: tuple[str, ...],
     say: Print,
 ) -> list[Judged]:
-    """Measure and print one line for each, in the order of measuring."""
+    """Measure and print one line for each, in the order of measuring. Raises InfrastructureError("no_device")."""
+    # Said before compilers have run for minutes.
+    if not device_present() and ("screen" in without or any(subject.cost for subject in subjects)):
+        raise InfrastructureError(
+            "no_device",
+            "expected a CUDA device and driver, found none; without one only attacks that the screen stops can be "
+            "tried, for example with -k library/cublas",
+        )
     plan = _plan(options, root, without)
     toolchain = Toolchain.discover(screened="screen" not in without)
     bench = Bench(toolchain, lambda: measuring.open_local(root, without), store, plan)

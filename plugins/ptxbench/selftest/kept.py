@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +19,13 @@ from ptxbench.errors import InputError
 from ptxbench.files import write_whole
 from ptxbench.records import Build, Cubin, Evidence, KernelSass
 from ptxbench.records.base import Record, Sha256, first_fault
+from ptxbench.records.texts import placeless
 from ptxbench.selftest.subjects import Subject
 
 FOLDER = Path("tests", "evidence")
 PLAIN_BYTES = 1 << 20
+WRITE_S = 15.0
+"""Least time between two writings of a growing file, each of which takes a tenth of a second or two."""
 MAX_LOG_CHARS = 1_000
 """Of a compiler's log: a verdict quotes its first error."""
 
@@ -62,6 +67,7 @@ class Store:
         """``folder`` None keeps nothing on disk. Raises InputError for a file that cannot be read."""
         self._path = None if folder is None else folder / f"{stem}.json"
         self._arch = arch
+        self._written_at = time.monotonic()
         self._entries: dict[tuple[str, tuple[str, ...]], Kept] = {}
         self.add(read(folder / f"{stem}.json") if folder is not None else ())
 
@@ -79,15 +85,21 @@ class Store:
             return None
         return found if _is_of(found, subject.case) else None
 
+    def prune(self, names: Collection[str]) -> None:
+        """Forget kernels of other names: they have left the corpora."""
+        self._entries = {key: entry for key, entry in self._entries.items() if entry.name in names}
+
     def keep(self, entry: Kept) -> None:
-        """Add an entry and write the file."""
+        """Add an entry; the file is written now and then, and when ``write`` says so."""
         self.add((entry,))
-        self.write()
+        if time.monotonic() - self._written_at > WRITE_S:
+            self.write()
 
     def write(self) -> None:
         """Write the file, compressed if it is large. Raises OSError."""
         if self._path is None or not self._entries:
             return
+        self._written_at = time.monotonic()
         ordered = tuple(self._entries[key] for key in sorted(self._entries))
         data = f"{KeptFile(arch=self._arch, entries=ordered).model_dump_json(exclude_defaults=True)}\n".encode()
         packed = self._path.with_suffix(".json.gz")
@@ -158,14 +170,26 @@ def _slim_cubin(cubin: Cubin, arch: Arch) -> Cubin:
 
 
 def slim_evidence(evidence: Evidence | None, arch: Arch) -> Evidence | None:
-    """What the judge reads of evidence: of instruction counts only those of selected and matrix instructions."""
+    """What the judge reads of evidence, without folders of this machine: of instruction counts only the target's."""
     if evidence is None:
         return None
     found = evidence.instructions
     counts = tuple(count for count in found.counts if arch.selects(count.opcode) or arch.is_matrix(count.opcode))
     instructions = found.model_copy(update={"counts": counts, "kernels": found.kernels or _kernels(evidence)})
     run = evidence.run.model_copy(update={"stages_ms": {}, "output_tail": evidence.run.output_tail[:200]})
-    return evidence.model_copy(update={"instructions": instructions, "run": run})
+    slim = evidence.model_copy(update={"instructions": instructions, "run": run})
+    return Evidence.model_validate_json(json.dumps(_placeless(json.loads(slim.model_dump_json()))))
+
+
+def _placeless(value: object) -> object:
+    """A JSON value whose texts name no folder."""
+    if isinstance(value, str):
+        return placeless(value)
+    if isinstance(value, list):
+        return [_placeless(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _placeless(item) for key, item in value.items()}
+    return value
 
 
 def _kernels(evidence: Evidence) -> tuple[str, ...]:

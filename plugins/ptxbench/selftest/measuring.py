@@ -16,6 +16,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import Profiler
 from ptxbench.profiler.defences import DEFENCES
 from ptxbench.records import BuildStatus, Evidence, RunStatus, SafetyEvidence, Verdict
+from ptxbench.records.texts import placeless
 from ptxbench.selftest.kept import Kept, Store, slim_build, slim_evidence
 from ptxbench.selftest.subjects import Subject
 from ptxbench.selftest.weakened import judge_without
@@ -99,6 +100,7 @@ class Bench:
                 stop.set()
                 for future in waiting:
                     future.cancel()
+                self._store.write()
 
     def close(self) -> None:
         """End the oracle. Idempotent."""
@@ -133,14 +135,14 @@ class Bench:
 
     def _judged(self, subject: Subject, built: Built | InfrastructureError) -> Judged:
         before = self._store.current(subject, self._plan.without)
-        fresh = isinstance(built, InfrastructureError) or before is None or _differs(before, built)
-        if before is not None and not fresh:
+        if isinstance(built, InfrastructureError):
+            unbuilt = Judged(subject, None, None, f"{built.kind}: {built}")
+            return unbuilt if before is None else judged_of(subject, before)
+        if before is not None and not _differs(before, built):
             return judged_of(subject, before)
         started = time.monotonic()
         evidence: Evidence | None = None
         fault = ""
-        if isinstance(built, InfrastructureError):
-            return Judged(subject, None, None, f"{built.kind}: {built}")
         if built.build.status is BuildStatus.OK:
             evidence, fault = self._with_retry(subject, built)
         kept = Kept(
@@ -152,7 +154,7 @@ class Bench:
             build=slim_build(built.build, subject.case.arch),
             evidence=slim_evidence(evidence, subject.case.arch),
             without=self._plan.without,
-            fault=fault[:400],
+            fault=placeless(fault)[:400],
             seconds=round(time.monotonic() - started, 3),
         )
         self._store.keep(kept)
@@ -185,7 +187,7 @@ def measure(profiler: Profiler, subject: Subject, built: Built, plan: Plan) -> E
         return None
     evidence = evidence.model_copy(update={"safety": _safety(profiler, subject, built, evidence, plan)})
     verdict = judge_without(case, built.build, evidence, plan.without)
-    if verdict.correct and verdict.target_present:
+    if subject.counts and verdict.correct and verdict.target_present:
         evidence = evidence.model_copy(update={"instructions": profiler.instructions(case, built)})
     return evidence
 
@@ -208,8 +210,8 @@ def _safety(
 
 
 def default_jobs() -> int:
-    """Half of the processors: the hand-overs of a timing spin on two of the others."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
+    """A quarter of the processors: each compilation keeps two busy, and a timing's hand-overs spin on two others."""
+    return max(1, len(os.sched_getaffinity(0)) // 4)
 
 
 def harness_commit(root: Path) -> str:

@@ -22,7 +22,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("-k", dest="pattern", metavar="PATTERN", help="only kernels with this in their name; * and ?")
     command.add_argument("--arch", default="h100", metavar="NAME", help="architecture to build for (default: h100)")
     command.add_argument(
-        "--jobs", type=count, metavar="N", help="compilations at a time (default: half of the processors)"
+        "--jobs", type=count, metavar="N", help="compilations at a time (default: a quarter of the processors)"
     )
     command.add_argument(
         "--time-limit", type=positive, metavar="SECONDS", help="measure nothing more after this; the rest is unknown"

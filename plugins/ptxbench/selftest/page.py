@@ -11,13 +11,13 @@ from ptxbench.selftest import corpus, switching, tables
 from ptxbench.selftest.kept import FOLDER, Kept, Store, stem_of
 from ptxbench.selftest.measuring import judged_of
 from ptxbench.selftest.subjects import Subject, load_subjects
+from ptxbench.selftest.tables import UNKNOWN
 from ptxbench.trace.document import read_text
 
 DOCUMENT = Path("docs", "trust.md")
 ARCH = "h100"
 BEGIN = "<!-- tables: written by `ptxbench selftest --table --write` -->"
 END = "<!-- end of tables -->"
-UNKNOWN = "unknown"
 NEVER_OFF = "never off: without it nothing could be measured"
 
 

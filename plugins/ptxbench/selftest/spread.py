@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from ptxbench.cases import Case, load_suite
 from ptxbench.errors import InfrastructureError, InputError
@@ -16,15 +14,7 @@ from ptxbench.records.base import Record
 from ptxbench.selftest.subjects import SUITE
 from ptxbench.toolchain import Built, Toolchain
 from ptxbench.verdict import judge
-
-COVERAGE = 0.95
-
-
-class Interval(NamedTuple):
-    """Two of the ordered values, between which the true median lies with probability ``COVERAGE`` or more."""
-
-    low: float
-    high: float
+from ptxbench.verdict.order_statistics import median_interval
 
 
 class Spread(Record):
@@ -43,22 +33,6 @@ class Spread(Record):
     def relative_range(self) -> float:
         """Largest less smallest latency, over the median."""
         return (max(self.latencies_ms) - min(self.latencies_ms)) / median(self.latencies_ms)
-
-
-def median_interval(values: Sequence[float], coverage: float = COVERAGE) -> Interval | None:
-    """A distribution-free interval of the median from order statistics; None for fewer than six values.
-
-    The number of independent values below the median is binomial with p = 1/2, whatever their distribution: between
-    the k-th smallest and the k-th largest it lies with probability 1 - 2 P(X < k) (David and Nagaraja, Order
-    Statistics, section 7.1). The largest k of enough coverage is taken.
-    """
-    count, ordered = len(values), sorted(values)
-    below, best = 0.0, 0
-    for rank in range(1, count // 2 + 1):
-        below += math.comb(count, rank - 1) / 2**count
-        if 1 - 2 * below >= coverage:
-            best = rank
-    return Interval(ordered[best - 1], ordered[count - best]) if best else None
 
 
 def repeat(
@@ -125,7 +99,7 @@ def lines(spreads: Sequence[Spread]) -> list[str]:
     head = f"{'case':{width}}  times  median ms  95% interval of the median  relative range  of the library"
     found = [head]
     for one in spreads:
-        interval = median_interval(one.latencies_ms)
+        interval = median_interval(one.latencies_ms, median(one.latencies_ms))
         between = f"{interval.low:.4f} to {interval.high:.4f}" if interval else "needs 6 or more"
         baseline = (max(one.baselines_ms) - min(one.baselines_ms)) / median(one.baselines_ms)
         found.append(

@@ -45,7 +45,8 @@ class Subject:
     @property
     def group(self) -> str:
         """Its row of the table: an attack's class, or the folder of an honest kernel."""
-        return self.entry.name.rpartition("/")[0] or "."
+        folder, inside, _ = self.entry.name.partition("/")
+        return folder if inside else "."
 
     def escaped(self, verdict: Verdict) -> bool:
         """Whether the benchmark failed on it: an attack that scores, or an honest kernel that is rejected."""
@@ -64,6 +65,13 @@ class Subject:
         if "sanitizers" in self.entry.defences:
             asked += self.entry.tools or OTHER_SANITIZERS
         return tuple(asked)
+
+    @property
+    def counts(self) -> bool:
+        """Whether its expectation needs executed instructions, which take seconds to count."""
+        if isinstance(self.entry, Attack):
+            return self.entry.decoy or any(rule.startswith("target.") for rule in self.entry.rule)
+        return self.entry.target != "any"
 
     @property
     def cost(self) -> int:

@@ -10,6 +10,7 @@ from ptxbench.selftest.corpus import Attack
 from ptxbench.selftest.measuring import Judged
 
 KINDS = ("attacks", "honest")
+UNKNOWN = "unknown"
 
 
 class Row(NamedTuple):
@@ -98,7 +99,7 @@ def deciding_rules(results: Iterable[Judged]) -> str:
     for one in results:
         verdict = one.verdict
         if verdict is None:
-            counted["unknown"] += 1
+            counted[UNKNOWN] += 1
             continue
         caught = [verdict.rule] if not verdict.correct else list(verdict.flags) or [verdict.target_rule]
         wanted = one.subject.entry.rule if isinstance(one.subject.entry, Attack) else ()
@@ -117,5 +118,7 @@ def markdown_confusion(results: Sequence[Judged]) -> Iterator[str]:
         for row in [*rows, total(rows, "**all**")]:
             members = [one for one in results if kind_of(one) == kind and row.group in (one.subject.group, "**all**")]
             rules = deciding_rules(members) if row.group != "**all**" else ""
-            yield f"| {row.group} | {row.kernels} | {row.escaped} | {row.unknown} | {rules} |"
+            # Where nothing was measured, nothing is known to have been caught.
+            escaped = row.escaped if row.unknown < row.kernels else UNKNOWN
+            yield f"| {row.group} | {row.kernels} | {escaped} | {row.unknown} | {rules} |"
         yield ""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ptxbench.errors import InputError
-from ptxbench.profiler import defences
+from ptxbench.errors import InfrastructureError, InputError
+from ptxbench.profiler import defences, local
+from ptxbench.profiler.local import LocalProfiler
 from tests.conftest import ROOT
 
 SWITCHES = [
@@ -52,7 +53,34 @@ def test_every_switch_is_asked_somewhere(name: str) -> None:
     assert asked, f"nothing depends on {name}"
 
 
-def test_the_oracle_and_the_profiler_know_the_option() -> None:
-    oracle = Path(ROOT / "plugins/ptxbench/profiler/oracle.py").read_text()
-    assert "--without" in oracle
-    assert "--call-timeout-s" in oracle
+ORACLE = """\
+import json, sys
+from multiprocessing.connection import Connection
+channel = Connection(int(sys.argv[sys.argv.index("--fd") + 1]))
+channel.recv_bytes()
+told = [word for word in sys.argv[1:] if word != sys.argv[sys.argv.index("--fd") + 1]]
+channel.send_bytes(json.dumps({"fault": {"kind": "told", "message": " ".join(told)}}).encode())
+channel.recv_bytes()
+"""
+
+
+def test_the_oracle_is_told_what_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in answers with its own command line."""
+    package = tmp_path / "ptxbench" / "profiler"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    (package / "oracle.py").write_text(ORACLE)
+    monkeypatch.setattr(local, "device_present", lambda: True)
+    monkeypatch.setattr(local, "import_path", lambda: str(tmp_path))
+    profiler = LocalProfiler(root=tmp_path, without=["families", "guard_bands"], call_timeout_s=2.5)
+    with pytest.raises(InfrastructureError) as told:
+        profiler.health()
+    profiler.close()
+    assert str(told.value) == "--fd --call-timeout-s 2.5 --without=guard_bands --without=families"
+
+
+def test_the_profiler_refuses_unknown_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "device_present", lambda: True)
+    with pytest.raises(InputError, match="found luck"):
+        LocalProfiler(root=tmp_path, without=["luck"])

@@ -10,11 +10,12 @@ import pytest
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.replay import ReplayProfiler
 from ptxbench.selftest import switching, tables
-from ptxbench.selftest.kept import Store, read
+from ptxbench.selftest.kept import Store, read, slim_evidence
 from ptxbench.selftest.measuring import Bench, Judged, Plan, harness_commit, judged_of
 from ptxbench.selftest.subjects import Subject
 from ptxbench.toolchain import Toolchain
 from tests.conftest import ROOT
+from tests.unit import factories as make
 
 EVIDENCE = ROOT / "tests" / "evidence"
 
@@ -141,3 +142,10 @@ def test_the_confusion_table_counts(results: dict[str, Judged]) -> None:
 def test_the_commit_of_a_checkout() -> None:
     assert len(harness_commit(ROOT).removesuffix("+")) in (40, len("unknown"))
     assert harness_commit(Path("/")) == "unknown"
+
+
+def test_what_is_kept_names_no_folder_of_this_machine(subjects: tuple[Subject, ...]) -> None:
+    run = make.make_run(message="cannot load /usr/lib/x86_64-linux-gnu/libcublas.so: no")
+    slim = slim_evidence(make.make_evidence(run=run), subjects[0].case.arch)
+    assert slim is not None
+    assert slim.run.message == "cannot load libcublas.so: no"

@@ -18,6 +18,7 @@ def test_what_needs_no_device_comes_first_and_tools_come_late(subjects: tuple[Su
     assert {subject.name: subject.tools for subject in subjects if subject.tools} == {
         "attacks/undefined/oob_read": ("memcheck",)
     }
+    assert [subject.name for subject in subjects if subject.counts] == ["attacks/decoy/decoy_unlaunched"]
 
 
 def test_a_pattern_selects(subjects: tuple[Subject, ...]) -> None:
