@@ -31,6 +31,7 @@ def _checks(root: Path) -> Iterator[Check]:
     yield device.check_cupti()
     yield device.check_torch()
     yield from device.check_baselines()
+    yield host.check_containment()
     yield host.check_model_keys()
     yield host.check_runs(root / "generated")
 

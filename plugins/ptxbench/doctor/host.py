@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ptxbench.doctor.check import Check, gap, installed, ok
+from ptxbench.doctor.check import Check, gap, installed, ok, unknown
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.containment import describe_here
 from ptxbench.toolchain import discovery
 from ptxbench.toolchain.cache import default_cache_dir
 
@@ -98,3 +99,20 @@ def _writable(name: str, folder: Path, cost: str, remedy: str) -> Check:
     except OSError as error:
         return gap(name, f"{folder}: {error.strerror or error}", cost, remedy)
     return ok(name, str(folder))
+
+
+def check_containment() -> Check:
+    """The layers that this machine's kernel puts around a candidate's process. Whether CUDA works inside of all of them
+    is found out on the device, when the first candidate is measured."""
+    name = "containment"
+    cost = "a hostile kernel that is measured here can do more than compute"
+    remedy = "see docs/containment.md for what each layer needs, or measure in a virtual machine of its own"
+    try:
+        layers = describe_here()
+    except InfrastructureError as error:
+        return unknown(name, str(error), cost, remedy)
+    found = f"{len(layers.active)} layers: {', '.join(layers.active)}"
+    if not layers.missing:
+        return ok(name, found)
+    reasons = "; ".join(f"{layer} ({reason})" for layer, reason in layers.missing.items())
+    return gap(name, f"{found}; without {reasons}", cost, remedy)

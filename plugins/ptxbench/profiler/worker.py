@@ -358,11 +358,11 @@ class Worker:
         """Send SIGKILL to all that was started here without waiting for the driver to clean up."""
         if self.process.returncode is not None:
             return
-        if self._handle is not None:
-            self._handle.kill()
         if self.containment is None or "pid" not in self.containment.active:
             # A namespace would end with its first process; here they are looked for while their parents still live.
             end_all(self.process.pid)
+        if self._handle is not None:
+            self._handle.kill()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 

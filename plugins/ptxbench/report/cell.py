@@ -154,6 +154,8 @@ class Cell(Record):
     """Correct turns whose speed nobody measured."""
     unsafe: Count
     """Turns in which a sanitizer or a guard band found undefined behaviour."""
+    missing_layers: dict[str, Count] = Field(default_factory=dict)
+    """Layers of containment -> turns whose candidate ran without; empty also where older evidence does not tell."""
     flags: dict[str, Count]
     evidence_origins: dict[EvidenceOrigin, Count]
     devices: tuple[str, ...]

@@ -37,6 +37,7 @@ def notes(cells: Sequence[Cell], width: int) -> list[str]:
         *_failures(cells),
         *_unknowns(cells),
         *_early_ends(cells),
+        *_containment(cells),
         *_calls(cells),
         *_partial(cells),
         *_remarks(cells),
@@ -129,6 +130,19 @@ def _early_ends(cells: Sequence[Cell]) -> list[str]:
     if not shown:
         return []
     return [f"Ended early at {TARGET_SPEEDUP}x; without the turns that were not needed: {'; '.join(shown)}."]
+
+
+def _containment(cells: Sequence[Cell]) -> list[str]:
+    missing: Counter[str] = Counter()
+    for cell in cells:
+        missing.update(cell.missing_layers)
+    if not missing:
+        return []
+    layers = ", ".join(f"{layer} ({count_of(count, 'turn')})" for layer, count in sorted(missing.items()))
+    return [
+        f"Containment: kernels ran without these layers around their process: {layers}. A turn's evidence says why, "
+        "docs/containment.md what each layer stops, and ptxbench doctor what this machine has."
+    ]
 
 
 def _calls(cells: Sequence[Cell]) -> list[str]:

@@ -147,6 +147,9 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, absent: _Abs
         unknown_targets=sum(verdict.correct and verdict.target is Target.UNKNOWN for verdict in verdicts),
         unknown_speeds=sum(verdict.correct and speed_unknown(verdict) for verdict in verdicts),
         unsafe=sum(verdict.safe is Safe.NO for verdict in verdicts),
+        missing_layers=_counted(
+            layer for item in evidence if item.run.containment for layer in item.run.containment.missing
+        ),
         flags=_counted(flag for verdict in verdicts for flag in verdict.flags),
         evidence_origins=_counted("none" if item is None else row.evidence_origin for row, item in used),
         devices=tuple(sorted({item.device.name for item in evidence})),

@@ -4,6 +4,8 @@ import pytest
 
 from ptxbench.doctor import host, render
 from ptxbench.doctor.check import Check, Status, answer_of, installed
+from ptxbench.errors import InfrastructureError
+from ptxbench.records import Containment
 
 
 def test_no_host_compiler_is_named_and_costs_everything():
@@ -60,3 +62,27 @@ def test_rendering_says_what_a_gap_costs_and_how_to_close_it():
     assert lines[2].strip() == "cost: time"
     assert lines[3].strip() == "to close: buy one"
     assert lines[-1] == "3 checks: 1 gaps, 1 unknown"
+
+
+def test_containment_as_this_machine_has_it():
+    check = host.check_containment()
+    assert check.status in (Status.OK, Status.GAP)
+    assert "parent_death" in check.found
+
+
+def test_containment_that_lacks_layers_names_them_with_reasons(monkeypatch):
+    found = Containment(active=("seccomp",), missing={"user": "Operation not permitted"})
+    monkeypatch.setattr(host, "describe_here", lambda: found)
+    check = host.check_containment()
+    assert (check.status, check.found) == (
+        Status.GAP,
+        "1 layers: seccomp; without user (Operation not permitted)",
+    )
+
+
+def test_containment_that_cannot_be_told(monkeypatch):
+    def fails():
+        raise InfrastructureError("sandbox_failed", "no answer")
+
+    monkeypatch.setattr(host, "describe_here", fails)
+    assert host.check_containment().status is Status.UNKNOWN

@@ -231,7 +231,7 @@ class Served:
             self.after += 1
 
         job = {"secret": SECRET.hex(), "nonce": NONCE.hex()}
-        operations = {"collect": lambda: {"spans": []}}
+        operations: dict[str, Any] = {"collect": lambda: {"spans": []}}
         with channel:
             answers = Answers(channel, job)
             self.returned = serve_calls(channel, call, None, answers, after=after, operations=operations)

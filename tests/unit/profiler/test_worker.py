@@ -146,11 +146,8 @@ GARBAGE = ["", "PASSED", "oo", "{}", "[]", "null", '{"error": 1}', '{"code": 1}'
 
 
 def test_garbage_in_place_of_an_answer_is_the_candidates_error(start: Start) -> None:
-    worker = loaded(
-        start(
-            f"{SERVING}HOW = 'utf-8', 'surrogateescape'\nfor text in {GARBAGE!r}: hear(); channel.send_bytes(text.encode(*HOW))\n"
-        )
-    )
+    body = f"for text in {GARBAGE!r}: hear(); channel.send_bytes(text.encode('utf-8', 'surrogateescape'))\n"
+    worker = loaded(start(SERVING + body))
     for text in GARBAGE:
         fault = fault_of_call(worker)
         assert fault.status is RunStatus.RUNTIME_ERROR, text[:20]
@@ -173,11 +170,7 @@ def test_garbage_in_place_of_a_recording(start: Start) -> None:
         json.dumps({"spans": [1, -1], "activities": [1, 1], "stray": 0, "launches": []}),
         json.dumps({"spans": [1, 1], "activities": [1, 1], "stray": 0, "launches": [["gemm"]]}),
     ]
-    worker = loaded(
-        start(
-            f"{SERVING}HOW = 'utf-8', 'surrogateescape'\nfor text in {forged!r}: hear(); channel.send_bytes(text.encode(*HOW))\n"
-        )
-    )
+    worker = loaded(start(f"{SERVING}for text in {forged!r}: hear(); say(text.encode('utf-8', 'surrogateescape'))\n"))
     for _ in forged:
         with pytest.raises(WorkerError, match="something else than a recording") as caught:
             worker.collect(2)

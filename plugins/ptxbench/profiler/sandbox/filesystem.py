@@ -49,17 +49,20 @@ def narrow(folder: str, work: str, hidden: Iterable[str]) -> None:
         _cover(path, needed, writable=True)
     kernel.set_read_only("/dev")
     _scratch(work)
+    # A process sets up its own user namespace there.
+    kernel.set_read_only("/proc", read_only=False)
+    _guard_kernel_files()
     os.chdir(work)
 
 
-def own_processes() -> None:
+def show_own_processes() -> None:
     """Show the processes of this process's own namespace only. Raises OSError."""
     kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    _guard_kernel_files()
 
 
-def guard_kernel_files() -> None:
-    """Nothing that configures the kernel can be written, whoever's uid the process has. Raises OSError."""
-    kernel.set_read_only("/proc", read_only=False)
+def _guard_kernel_files() -> None:
+    """Nothing that configures the kernel can be written, whoever's uid the process has."""
     for path in _KERNEL_FILES:
         if os.path.exists(path):
             kernel.mount(path, path, None, kernel.MS_BIND | kernel.MS_REC)

@@ -8,12 +8,15 @@ import resource
 import signal
 import struct
 import sys
+import time
 from typing import NoReturn
 
 from . import kernel
 
 WATCH_S = 0.25
 """Between two looks at the memory: a look takes some 50 us of another processor."""
+ORPHANS_S = 10.0
+"""For ending what a candidate left behind."""
 LEAST_MEMORY_BYTES = 2 << 30
 MEMORY_SHARE = 0.5
 """Of what the machine, or this control group, has left when the sandbox starts."""
@@ -50,6 +53,7 @@ def keep(child: int, most_bytes: int, *, report: int | None, whole_namespace: bo
             os.write(2, text.encode())
             os.kill(child, signal.SIGKILL)
     if report is None:
+        _end_orphans()
         _end_as(status)
     os.write(report, _STATUS.pack(status))
     os._exit(0)
@@ -82,6 +86,19 @@ def _reap(child: int) -> int | None:
                 return None
     except ChildProcessError:
         return signal.SIGKILL
+
+
+def _end_orphans() -> None:
+    """SIGKILL to all that the candidate left behind: with every parent that ends, its children come here."""
+    own, deadline = os.getpid(), time.monotonic() + ORPHANS_S
+    with contextlib.suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            for name in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat") as stat:
+                    if int(stat.read().rpartition(")")[2].split()[1]) == own:
+                        os.kill(int(name), signal.SIGKILL)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 def _resident_bytes(child: int, *, whole_namespace: bool) -> int:

@@ -111,8 +111,7 @@ def enclose(wanted: Collection[str], place: Place) -> Layers:
 
 def close_calls(layers: Layers, *, tool: bool) -> None:
     """The last layer, when everything of ours is in place and the candidate is about to be loaded."""
-    # Processes of a namespace end with it; without one they might get away.
-    layers.attempt("seccomp", partial(syscalls.install, forks=layers.has("pid"), tool=tool))
+    layers.attempt("seccomp", partial(syscalls.install, tool=tool))
 
 
 def _enclose_apart(layers: Layers, place: Place) -> None:
@@ -148,8 +147,7 @@ def _leave_keepers_behind(layers: Layers, place: Place) -> None:
         keep(child, most_bytes, report=None, whole_namespace=False)
     os.close(reading)
     limits.die_with_parent()
-    if layers.has("mount"):
-        _build_view(layers, place)
+    _build_view(layers, place)
     if with_pid:
         child = os.fork()
         if child:
@@ -159,15 +157,17 @@ def _leave_keepers_behind(layers: Layers, place: Place) -> None:
 
 
 def _build_view(layers: Layers, place: Place) -> None:
-    try:
-        filesystem.narrow(place.folder, place.work, place.hidden)
-    except OSError as error:
-        layers.withdraw("mount", error)
+    with_mount = layers.has("mount")
+    if with_mount:
+        try:
+            filesystem.narrow(place.folder, place.work, place.hidden)
+        except OSError as error:
+            layers.withdraw("mount", error)
 
     def own_proc() -> None:
-        if layers.has("pid"):
-            filesystem.own_processes()
-        filesystem.guard_kernel_files()
+        if not (with_mount and layers.has("pid")):
+            raise OSError("it needs namespaces of mounts and processes")
+        filesystem.show_own_processes()
 
     layers.attempt("proc", own_proc)
 

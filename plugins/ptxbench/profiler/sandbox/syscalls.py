@@ -132,20 +132,20 @@ def _clone(number: int) -> Iterator[bytes]:
     yield _refuse(errno.EPERM)
 
 
-def program(machine: str, pid: int, *, forks: bool = False, tool: bool = False) -> bytes:
+def program(machine: str, pid: int, *, tool: bool = False) -> bytes:
     """The filter as instructions of classic BPF. Raises OSError for a machine whose numbers are not known here.
 
-    ``pid`` is the process's own, the only one it may send signals to. ``forks`` allows it processes, where a namespace
-    ends them with it; ``tool`` allows what a profiler that is loaded into the process may need: programs and sockets.
+    ``pid`` is the process's own, the only one it may send signals to. ``tool`` allows what a profiler or debugger that
+    works within the process may need: processes, programs, sockets and counters.
     """
     if machine not in _ARCHITECTURES:
         raise OSError(f"the system calls of {machine} are not known here")
     column = 0 if machine == "x86_64" else 1
     refused = dict(REFUSED)
-    if not tool:
-        refused |= _PROGRAMS | _LEAVING_THE_GROUP
-    if not (forks or tool):
-        refused |= _FORKS
+    if tool:
+        del refused["perf_event_open"]
+    else:
+        refused |= _PROGRAMS | _LEAVING_THE_GROUP | _FORKS
     parts = [
         _statement(_LOAD, _ARCHITECTURE),
         _statement(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
@@ -154,26 +154,25 @@ def program(machine: str, pid: int, *, forks: bool = False, tool: bool = False) 
     ]
     if machine == "x86_64":
         parts += [_statement(_JUMP_AT_LEAST, _X32, 0, 1), _refuse(errno.EPERM)]
-    if not (forks or tool):
+    if not tool:
         parts += _clone(_CLONE[column])
         # Its flags lie in memory, where a filter cannot look; without it the C library falls back to clone.
         parts += [_statement(_JUMP_EQUAL, _CLONE3[column], 0, 1), _refuse(errno.ENOSYS)]
-    if not tool:
         for numbers in _SOCKETS.values():
             parts += _by_argument(numbers[column], 0, (_AF_UNIX, _AF_NETLINK), refused=False)
         for numbers in _SIGNALS.values():
             parts += _by_argument(numbers[column], 0, (pid,), refused=False)
     parts += _by_argument(_PRCTL[column], 0, _PRCTL_REFUSED, refused=True)
-    for numbers in refused.values():
-        number = numbers[column]
+    for each in refused.values():
+        number = each[column]
         if number is not None:
             parts += [_statement(_JUMP_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
     return b"".join([*parts, _statement(_RETURN, _ALLOW)])
 
 
-def install(*, forks: bool = False, tool: bool = False) -> None:
+def install(*, tool: bool) -> None:
     """Filter the system calls of every thread of this process from now on. Raises OSError."""
-    instructions = program(platform.machine(), os.getpid(), forks=forks, tool=tool)
+    instructions = program(platform.machine(), os.getpid(), tool=tool)
     loaded = _Program(len(instructions) // 8, instructions)
     flags = _ON_EVERY_THREAD | _NO_SPECULATION_GUARD
     failed = kernel.seccomp(_SET_MODE_FILTER, flags, ctypes.byref(loaded))

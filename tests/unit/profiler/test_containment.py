@@ -1,0 +1,379 @@
+"""What a candidate in the sandbox can not do, tried by native code in the real program inside its real layers."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import containment, defences
+from ptxbench.profiler.containment import ALL, BASE, OPTIONAL, Choice, choose, describe_here, settled, wanted
+from ptxbench.profiler.replies import WorkerError
+from ptxbench.profiler.worker import ALWAYS, SANDBOX_PROGRAM, Worker
+from ptxbench.records import Containment, RunStatus
+from tests.support import contained
+from tests.unit.profiler.stand_in import is_alive
+
+ESCAPES = Path(contained.__file__).with_name("escapes.cpp")
+NOBODY = 65_534
+CALM = tuple(layer for layer in OPTIONAL if layer != "seccomp")
+"""Without the filter, so that a candidate may do its worst to the other layers."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("contained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(contained.install_stubs(path)))
+        yield path
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, str]:
+    """What came of every escape."""
+    so_path = contained.build(ESCAPES, folder / "escapes.so")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("\0ptxbench-test-abstract")
+        listening.listen()
+        worker = contained.start()
+        try:
+            worker.load(contained.job(so_path))
+            worker.call()
+            text = os.pread(worker._output.fileno(), 1 << 20, 0).decode() if worker._output else ""
+        finally:
+            worker.close()
+    return dict(line.split(maxsplit=1) for line in text.splitlines())
+
+
+@cache
+def active_here() -> Containment:
+    return describe_here()
+
+
+def needs(*layers: str) -> None:
+    """Skip where this machine's kernel does not give these layers, as ``ptxbench doctor`` would say."""
+    missing = active_here().missing
+    if refused := {layer: missing[layer] for layer in layers if layer in missing}:
+        pytest.skip(f"this machine has no {refused}")
+
+
+REFUSED = {
+    "seccomp": (
+        *("clone", "libc_fork", "execve", "setsid", "setpgid", "kill_init", "kill_parent", "kill_all", "kill_group"),
+        *("tkill", "ptrace", "process_vm_readv", "pidfd_open", "unshare_user", "unshare_mount", "mount", "umount"),
+        *("chroot", "bpf", "perf_event_open", "keyctl", "init_module", "io_uring_setup", "userfaultfd", "personality"),
+        *("clock_settime", "keep_living", "dumpable", "subreaper", "inet", "inet6", "packet"),
+    ),
+    "mount": ("write_/etc/ptxbench", "write_/usr/ptxbench", "write_object", "write_folder"),
+    "proc": ("write_/proc/sys/kernel/core_pattern",),
+    "capabilities": ("setuid", "raise_limit"),
+    "network": ("abstract",),
+    "ipc": ("shared_memory",),
+}
+ERRORS = {"seccomp": {"EPERM"}, "mount": {"EROFS", "EACCES"}, "proc": {"EROFS", "EACCES"}}
+ERRORS |= {"capabilities": {"EPERM", "EINVAL"}}  # EINVAL: its user namespace has no root
+ERRORS |= {"network": {"ECONNREFUSED"}, "ipc": {"ENOENT"}}
+
+
+@pytest.mark.parametrize("layer", REFUSED)
+def test_escapes_are_refused(layer: str, told: dict[str, str]) -> None:
+    needs(layer)
+    found = {name: told[name] for name in REFUSED[layer]}
+    assert set(found.values()) <= ERRORS[layer], found
+
+
+def test_other_machines_system_calls_are_refused(told: dict[str, str]) -> None:
+    needs("seccomp")
+    if "x32" not in told:
+        pytest.skip("x86-64 alone has these")
+    assert told["fork"] == told["x32"] == "EPERM"
+    assert told["i386"] in ("EPERM", "ENOSYS")
+
+
+def test_what_a_candidate_needs_is_allowed(told: dict[str, str]) -> None:
+    assert {told[name] for name in ("thread", "unix", "write_here", "kill_self")} == {"done"}
+
+
+def test_its_keepers_are_closed_to_it(told: dict[str, str]) -> None:
+    needs("uid")
+    assert {told["parent_memory"], told["parent_environment"]} <= {"EACCES", "EPERM"}
+
+
+def test_it_sees_no_files_of_others(told: dict[str, str]) -> None:
+    needs("mount")
+    assert told["memory_device"] == told["kernel_log"] == "ENOENT"
+    assert {told[f"entries_{path}"] for path in ("/var/tmp", "/dev/shm", "/home")} == {"0"}
+    assert int(told["entries_/tmp"]) <= 2  # its own folder, and the stubs of this test
+    # Three standard streams, the channel and the listing itself; whatever this test's call has opened before.
+    assert told["write_/dev/ptxbench"] in ("EROFS", "EACCES")
+
+
+def test_files_and_disk_are_limited(told: dict[str, str]) -> None:
+    assert told["file_mib"] == "16"
+    needs("mount")
+    assert int(told["disk_mib"]) <= 64
+
+
+def test_every_layer_is_active_or_has_a_reason() -> None:
+    found = active_here()
+    assert {*found.active, *found.missing} == set(ALL)
+    assert not set(found.active) & set(found.missing)
+    assert set(BASE) <= set(found.active)
+    assert all(found.missing.values())
+
+
+def test_each_layer_can_stand_alone(tmp_path: Path) -> None:
+    started = {}
+    for layer in OPTIONAL:
+        work = tmp_path / layer / "work"
+        work.mkdir(parents=True)
+        command = [sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), "--describe", f"--layers={layer}"]
+        started[layer] = subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE)
+    for layer, process in started.items():
+        found = json.loads(process.communicate(timeout=60)[0])
+        assert {*found["active"], *found["missing"]} == {*BASE, layer}
+        assert set(BASE) <= set(found["active"])
+
+
+def test_an_unprivileged_user_has_layers_too() -> None:
+    """As another user, with an interpreter that it may run."""
+    python = Path("/usr/bin/python3")
+    if os.getuid() != 0 or not python.exists():
+        pytest.skip("needs root, to become somebody else, and a system's Python")
+    version = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
+    if tuple(map(int, version.stdout.split())) < (3, 11):
+        pytest.skip("the system's Python is older than 3.11")
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
+        folder = Path(parent)
+        program = folder / "program"
+        program.mkdir()
+        for path in SANDBOX_PROGRAM.parent.glob("*.py"):
+            (program / path.name).write_bytes(path.read_bytes())
+        work = folder / "folder" / "work"
+        work.mkdir(parents=True)
+        for path in (folder, work.parent, work):
+            os.chown(path, NOBODY, NOBODY)
+        command = [
+            str(python),
+            "-P",
+            "-s",
+            str(program / "__main__.py"),
+            "--describe",
+            f"--layers={','.join(OPTIONAL)}",
+        ]
+        done = subprocess.run(
+            command, cwd=work, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {*found["active"], *found["missing"]} == set(ALL)
+    assert found["missing"]["uid"] == "only root can give a sandbox another user"
+    assert {*BASE, "seccomp"} <= set(found["active"])
+
+
+ESCAPING = """
+    for (int index = 0; index < 20; ++index)
+        if (fork() == 0) {
+            setsid();
+            if (fork()) _exit(0);
+            signal(SIGTERM, SIG_IGN);
+            for (;;) pause();
+        }
+    usleep(100000);
+"""
+THREADS = """
+    int count = 0;
+    pthread_t thread;
+    auto waits = [](void*) -> void* { pause(); return nullptr; };
+    while (count < 5000 && pthread_create(&thread, nullptr, waits, nullptr) == 0) ++count;
+    printf("%d\\n", count);
+    fflush(stdout);
+"""
+HOG = """
+    volatile char* all = (char*)malloc(256 << 20);
+    for (int at = 0; at < 256 << 20; at += 4096) all[at] = 1;
+    pause();
+"""
+CANDIDATES = {
+    "fault": "*(volatile int*)8 = 1;",
+    "aborts": "abort();",
+    "exits": "_exit(3);",
+    "kills_itself": "kill(getpid(), SIGKILL);",
+    "raises": "raise(SIGTERM);",
+    "stops": "kill(getpid(), SIGSTOP);",
+    "threads": THREADS,
+    "hog": HOG,
+    "double_fork": ESCAPING,
+    "bomb": "if (fork() == 0) for (;;) fork();",
+}
+HEADERS = ("csignal", "cstdio", "cstdlib", "fcntl.h", "pthread.h", "unistd.h")
+
+
+@pytest.fixture(scope="module")
+def candidates(folder: Path) -> Path:
+    """One object with every candidate, by its symbol."""
+    includes = "".join(f"#include <{header}>\n" for header in HEADERS)
+    bodies = [f'extern "C" int {name}() {{ {body} return 0; }}\n' for name, body in CANDIDATES.items()]
+    return contained.build_text(includes + "".join(bodies), folder / "candidates.so")
+
+
+def run(candidates: Path, name: str, layers: tuple[str, ...] = OPTIONAL) -> Worker:
+    """A sandbox with this candidate, loaded."""
+    worker = contained.start(layers)
+    worker.load(contained.job(candidates, name))
+    return worker
+
+
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 5
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not any(map(is_alive, pids))
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("fault", "was ended by SIGSEGV"),
+        ("aborts", "was ended by SIGABRT"),
+        ("exits", "exited with code 3"),
+        ("kills_itself", "was ended by SIGKILL"),
+        ("raises", "was ended by SIGTERM"),
+    ],
+)
+def test_its_end_is_told_as_it_was(candidates: Path, name: str, ending: str) -> None:
+    worker = run(candidates, name)
+    pids = contained.family(worker)
+    try:
+        with pytest.raises(WorkerError) as caught:
+            worker.call()
+    finally:
+        worker.close()
+    assert (caught.value.status, str(caught.value)) == (RunStatus.CRASHED, f"the process {ending} during a call")
+    assert gone(pids)
+
+
+def test_a_process_that_stopped_itself_is_ended(candidates: Path) -> None:
+    worker = run(candidates, "stops")
+    pids = contained.family(worker)
+    with pytest.raises(WorkerError, match="no answer within"):
+        worker.call(0.2)
+    begin = time.monotonic()
+    worker.close()
+    assert time.monotonic() - begin < 5
+    assert gone(pids)
+
+
+def test_threads_are_limited(candidates: Path) -> None:
+    needs("processes")
+    worker = run(candidates, "threads")
+    worker.call()
+    assert 100 < int(worker.output_tail()) < 512
+    worker.close()
+
+
+@pytest.mark.parametrize("name", ["double_fork", "bomb"])
+@pytest.mark.parametrize("layers", [CALM, ("processes", "uid", "mount")], ids=["namespace", "no namespace"])
+def test_no_process_is_left(candidates: Path, layers: tuple[str, ...], name: str) -> None:
+    needs("mount", "uid", "pid", "processes")
+    worker = run(candidates, name, layers)
+    worker.call()
+    time.sleep(0.1)
+    pids = contained.family(worker)
+    assert len(pids) > 10
+    worker.close()
+    assert gone(pids)
+
+
+@pytest.mark.parametrize("layers", [CALM, ("processes", "uid", "mount")], ids=["namespace", "no namespace"])
+def test_no_process_is_left_by_a_candidate_that_ended(candidates: Path, layers: tuple[str, ...]) -> None:
+    needs("mount", "uid", "pid", "processes")
+    worker = run(candidates, "double_fork", layers)
+    worker.call()
+    pids = contained.family(worker)
+    assert len(pids) > 10
+    worker.notify("quit")
+    assert worker.exit_code(5) == 0
+    assert gone([pid for pid in pids if pid != worker.process.pid])
+    worker.close()
+
+
+def test_host_memory_is_limited(folder: Path, candidates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The sandbox's own program decides the limit; a copy of it with a smaller one stands in.
+    copy = folder / "program"
+    copy.mkdir()
+    for path in SANDBOX_PROGRAM.parent.glob("*.py"):
+        text = path.read_text().replace("LEAST_MEMORY_BYTES = 2 << 30", "LEAST_MEMORY_BYTES = 96 << 20")
+        (copy / path.name).write_text(text.replace("MEMORY_SHARE = 0.5", "MEMORY_SHARE = 0.0"))
+    monkeypatch.setattr("ptxbench.profiler.worker.SANDBOX_PROGRAM", copy / "__main__.py")
+    worker = run(candidates, "hog")
+    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
+        worker.call()
+    assert "MiB of host memory, 96 MiB are allowed" in worker.output_tail()
+    worker.close()
+
+
+def test_containment_is_told_before_the_candidate_is_loaded(folder: Path) -> None:
+    worker = contained.start(("seccomp",))
+    assert worker.containment is not None
+    assert set(worker.containment.active) == {*ALWAYS, *BASE, "seccomp"}
+    worker.close()
+
+
+def test_all_layers_are_chosen_where_they_work() -> None:
+    assert choose(lambda layers: "", Choice(layers=OPTIONAL)) == Choice(layers=OPTIONAL)
+
+
+@pytest.mark.parametrize("broken", [{"ipc"}, {"pid", "ipc"}, {"user", "seccomp"}, set(OPTIONAL)])
+def test_layers_that_break_the_device_are_dropped(broken: set[str]) -> None:
+    choice = choose(lambda layers: "invalid handle" if broken & set(layers) else "", Choice(layers=OPTIONAL))
+    assert choice.layers == tuple(layer for layer in OPTIONAL if layer not in broken)
+    assert choice.dropped == dict.fromkeys(
+        [layer for layer in OPTIONAL if layer in broken], "CUDA did not work inside: invalid handle"
+    )
+
+
+def test_a_machine_where_nothing_works_is_no_fault_of_the_layers() -> None:
+    with pytest.raises(InfrastructureError, match=r"no sandbox works on this machine.*no device"):
+        choose(lambda layers: "no device", Choice(layers=OPTIONAL))
+
+
+def test_a_choice_is_remembered_for_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
+    probed: list[tuple[str, ...]] = []
+
+    def probe(layers: tuple[str, ...]) -> str:
+        probed.append(layers)
+        return "no" if "ipc" in layers else ""
+
+    first = settled(probe, "580.1")
+    count = len(probed)
+    assert settled(probe, "580.1") == first
+    assert len(probed) == count
+    assert settled(probe, "580.2") == first
+    assert len(probed) == 2 * count
+    next((tmp_path / "containment").iterdir()).write_text("{")
+    assert settled(probe, "580.1", again=True) == first
+
+
+def test_the_operator_can_leave_layers_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(containment.WITHOUT, "pid, ipc")
+    choice = wanted()
+    assert not {"pid", "ipc"} & set(choice.layers)
+    assert set(choice.dropped) == {"pid", "ipc"}
+
+
+def test_a_self_test_can_switch_containment_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defences, "_off", frozenset({"containment"}))
+    assert wanted().layers == ()
+    assert set(wanted().dropped) == set(OPTIONAL)
