@@ -7,7 +7,7 @@ import hashlib
 import json
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -76,7 +76,7 @@ def answers(images: list[bytes], **told: object) -> str:
 
 
 def seen(
-    start: Start, made: Made, images: list[bytes], *after: Mapped, before: Mapped = BEFORE, **told: object
+    start: Start, made: Made, images: list[bytes], *after: Mapped, before: Mapped = BEFORE, **told: Any
 ) -> LoadedCode:
     worker = start(answers(images, **told))
     worker.wait_ready()
@@ -187,7 +187,7 @@ def test_what_is_not_known_is_said(start: Start, made: Made) -> None:
         {"more": 1},
     ],
 )
-def test_a_malformed_answer_blames_the_candidate(start: Start, made: Made, told: dict[str, object]) -> None:
+def test_a_malformed_answer_blames_the_candidate(start: Start, made: Made, told: dict[str, Any]) -> None:
     with pytest.raises(WorkerError, match="something else than"):
         seen(start, made, [], **told)
 
