@@ -120,10 +120,11 @@ def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) 
     except (OSError, ElfError, fatbin.FatbinError) as error:
         return host.model_copy(update={"unknown": f"the candidate's object could not be read: {error}"})
     modules = tuple(_module(worker, module, own) for module in told.modules)
+    unread = "" if before.readable else "what is mapped in the process could not be read"
     device = {
         "modules": modules,
         "entry_points": tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
-        "unknown": told.fault or ("" if modules else "the driver told of no module that was loaded"),
+        "unknown": told.fault or unread or ("" if modules else "the driver told of no module that was loaded"),
     }
     return host.model_copy(update=device)
 

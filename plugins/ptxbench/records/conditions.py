@@ -54,7 +54,7 @@ class LoadedCode(Record):
     hidden: bool = False
     """The process kept the system from telling what is mapped in it."""
     unknown: str = ""
-    """Why device code or calls could not be observed; empty where they were."""
+    """Why code could not be observed, or not all of it; empty where it was."""
 
 
 class Containment(Record):

@@ -305,4 +305,5 @@ def test_a_disturbed_evaluation_is_repeated_once(
     assert len(workers) == attempts
     assert len(measured) == attempts - 1
     assert evidence.disturbances == found[attempts - 1]
+    assert (state.baseline is None) == (DISTURBED in evidence.disturbances)
     assert len(evidence.trials) == TRIALS

@@ -7,7 +7,7 @@ import hashlib
 import json
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -75,13 +75,15 @@ def answers(images: list[bytes], **told: object) -> str:
     )
 
 
-def seen(start: Start, made: Made, images: list[bytes], *after: Mapped, **told: object) -> LoadedCode:
+def seen(
+    start: Start, made: Made, images: list[bytes], *after: Mapped, before: Mapped = BEFORE, **told: Any
+) -> LoadedCode:
     worker = start(answers(images, **told))
     worker.wait_ready()
     worker.load({})
     own = str(worker.object_path(str(made.path)))
     seen_at = [each._replace(files=frozenset(own if path == OBJECT else path for path in each.files)) for each in after]
-    found = observe(worker, made.path, BEFORE, seen_at or [BEFORE])
+    found = observe(worker, made.path, before, seen_at or [before])
     libraries = [
         library.model_copy(update={"path": OBJECT}) if library.path == own else library for library in found.libraries
     ]
@@ -171,6 +173,8 @@ def test_mappings_are_compared_with_those_before(start: Start, made: Made) -> No
 def test_what_is_not_known_is_said(start: Start, made: Made) -> None:
     assert seen(start, made, []).unknown == "the driver told of no module that was loaded"
     assert seen(start, made, [made.cubin], fault="cuptiSubscribe failed").unknown == "cuptiSubscribe failed"
+    unread = seen(start, made, [made.cubin], before=UNREADABLE)
+    assert (unread.unknown, unread.hidden) == ("what is mapped in the process could not be read", False)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +187,7 @@ def test_what_is_not_known_is_said(start: Start, made: Made) -> None:
         {"more": 1},
     ],
 )
-def test_a_malformed_answer_blames_the_candidate(start: Start, made: Made, told: dict[str, object]) -> None:
+def test_a_malformed_answer_blames_the_candidate(start: Start, made: Made, told: dict[str, Any]) -> None:
     with pytest.raises(WorkerError, match="something else than"):
         seen(start, made, [], **told)
 

@@ -44,7 +44,7 @@ def test_a_candidate_that_loaded_its_own_code_alone_is_correct() -> None:
 @pytest.mark.parametrize(
     ("loaded", "rule", "said"),
     [
-        (LoadedCode(modules=(OWN, JITTED)), Rule.SCREEN_FOREIGN_MODULE, "1 modules"),
+        (LoadedCode(modules=(OWN, JITTED)), Rule.SCREEN_FOREIGN_MODULE, "(1 module)"),
         (LoadedCode(modules=(JITTED,)), Rule.SCREEN_FOREIGN_MODULE, "_Z3ptxv"),
         (LoadedCode(modules=(OWN, ALIKE)), Rule.SCREEN_FOREIGN_MODULE, KERNEL),
         (
