@@ -8,7 +8,9 @@ from ptxbench.profiler.containment import Choice
 from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.worker import Worker, sandbox_command
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 15.0
+"""A context takes 0.5 s (H200). Even with some layers that hang, the oracle has to be there within its own time."""
+CALL_TIMEOUT_S = 5.0
 PROBED_CALLS = 3
 _PATTERN = 0x5A
 
@@ -32,9 +34,9 @@ def _try(arena: Arena, layers: tuple[str, ...]) -> str:
         worker = Worker(sandbox_command(choice=Choice(layers=layers)))
         try:
             worker.wait_ready(START_TIMEOUT_S)
-            worker.load({"null": True, "handle": arena.handle})
+            worker.load({"null": True, "handle": arena.handle}, CALL_TIMEOUT_S)
             for _ in range(PROBED_CALLS):
-                worker.call()
+                worker.call(CALL_TIMEOUT_S)
             recording = worker.collect(PROBED_CALLS)
         finally:
             worker.close()

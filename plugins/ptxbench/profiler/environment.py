@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
+
+from ptxbench.toolchain.cache import default_cache_dir
 
 PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -13,6 +16,18 @@ _KEPT_ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")
 def import_path() -> str:
     """PYTHONPATH under which our own trusted processes find this package, installed or not."""
     return os.pathsep.join(filter(None, (str(PACKAGE_PARENT), os.environ.get("PYTHONPATH"))))
+
+
+def parent_folder() -> Path | None:
+    """Where workers have their folders: the temporary folder (None) or, if no code may be loaded from there, the cache.
+
+    Raises OSError.
+    """
+    if not os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOEXEC:
+        return None
+    folder = default_cache_dir() / "sandboxes"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def minimal_environment(folder: Path) -> dict[str, str]:

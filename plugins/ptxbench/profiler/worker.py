@@ -28,7 +28,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
 from ptxbench.profiler.endings import LIVING, remove_folder
-from ptxbench.profiler.environment import minimal_environment
+from ptxbench.profiler.environment import minimal_environment, parent_folder
 from ptxbench.profiler.processes import Handle, descendants, end_all
 from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
 from ptxbench.records import Containment, RunStatus
@@ -102,7 +102,7 @@ class Worker:
         """On the monotonic clock: no answer is awaited beyond it, so that slow calls cannot add up without end."""
         try:
             # Readable by this user alone.
-            self.folder = Path(tempfile.mkdtemp(prefix="ptxbench-"))
+            self.folder = Path(tempfile.mkdtemp(prefix="ptxbench-", dir=parent_folder()))
             self._folders.append(self.folder)
             self.work = self.folder / "work"
             self._objects = self.folder / "object"
@@ -272,6 +272,15 @@ class Worker:
             raise self._crash() from None
         raise WorkerError(RunStatus.RUNTIME_ERROR, "the process answered without being asked")
 
+    def _copy_object(self, so_path: str) -> Path:
+        copy = self.object_path(so_path)
+        try:
+            shutil.copyfile(so_path, copy)
+        except OSError as error:
+            kind = "disk_full" if error.errno == errno.ENOSPC else "sandbox_failed"
+            raise InfrastructureError(kind, f"a candidate's object could not be copied: {error}") from error
+        return copy
+
     def _new_nonce(self) -> bytes:
         self._nonce = secrets.token_bytes(sandbox.NONCE_BYTES)
         return self._nonce
@@ -284,9 +293,7 @@ class Worker:
         """Bind a kernel to the arena. Raises WorkerError."""
         self._expect_silence()
         if so_path := job.get("so_path"):
-            copy = self.object_path(so_path)
-            shutil.copyfile(so_path, copy)
-            job = {**job, "so_path": str(copy)}
+            job = {**job, "so_path": str(self._copy_object(so_path))}
         secret = secrets.token_bytes(sandbox.SECRET_BYTES)
         self._seal = sandbox.Seal(secret)
         self._send(json.dumps({**job, "secret": secret.hex(), "nonce": self._new_nonce().hex()}).encode())

@@ -15,7 +15,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import worker as module
-from ptxbench.profiler.environment import import_path
+from ptxbench.profiler.environment import import_path, minimal_environment, parent_folder
 from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.worker import Command, Worker, sandbox_command
 from tests.unit.profiler.stand_in import CONNECT, HONEST, LOADED, READY, Start, is_alive, write_program
@@ -214,6 +214,22 @@ def test_sandbox_command_is_isolated_and_can_stand_behind_a_tool() -> None:
     behind = sandbox_command("--under-tool", prefix=["ncu", "--csv"])
     assert list(behind.argv) == ["ncu", "--csv", *alone.argv, "--under-tool"]
     assert behind.by_path
+
+
+def test_folders_are_where_code_may_be_loaded_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parent_folder() is None
+    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
+    flags = type("Flags", (), {"f_flag": os.ST_NOEXEC})
+    monkeypatch.setattr(os, "statvfs", lambda path: flags)
+    assert parent_folder() == tmp_path / "sandboxes"
+    assert (tmp_path / "sandboxes").is_dir()
+
+
+def test_a_candidate_finds_nothing_of_ours_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(module.__file__).parents[2]), "/else"]))
+    assert minimal_environment(tmp_path)["PYTHONPATH"] == "/else"
+    monkeypatch.setenv("PYTHONPATH", str(Path(module.__file__).parents[2]))
+    assert "PYTHONPATH" not in minimal_environment(tmp_path)
 
 
 def test_import_path_finds_this_package_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def _enclose_apart(layers: Layers, place: Place) -> None:
         layers.attempt(name, partial(kernel.unshare, flag))
     _leave_keepers_behind(layers, place)
     layers.attempt("limits", limits.limit_resources)
-    layers.attempt("uid", partial(_become_another, number))
+    layers.attempt("uid", partial(_become_another, number, may_trace=may_trace))
     if privileged:
         layers.attempt("user", _own_user_namespace)
     layers.attempt("capabilities", kernel.drop_capabilities)
@@ -182,9 +182,10 @@ def _own_user_namespace() -> None:
             file.write(text)
 
 
-def _become_another(number: int) -> None:
+def _become_another(number: int, *, may_trace: bool) -> None:
     if os.getuid() != 0:
         raise OSError("only root can give a sandbox another user")
+    _expect_tracing(may_trace=may_trace)
     limits.expect_usable_by_others()
     limits.become(limits.free_uid(number))
 
@@ -195,7 +196,11 @@ def _limit_processes(layers: Layers) -> None:
     limits.limit_processes()
 
 
-def _forbid_dumping(*, may_trace: bool) -> None:
+def _expect_tracing(*, may_trace: bool) -> None:
     if not may_trace:
         raise OSError("the harness itself, without CAP_SYS_PTRACE, could not look into it then")
+
+
+def _forbid_dumping(*, may_trace: bool) -> None:
+    _expect_tracing(may_trace=may_trace)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
