@@ -101,5 +101,7 @@ def _judged(record: TurnRecord, cases: RunCases, suites: Sequence[str]) -> Rejud
 
 
 def _changes(before: Verdict, now: Verdict) -> tuple[str, ...]:
-    fields = [name for name in Verdict.model_fields if getattr(before, name) != getattr(now, name)]
+    # A field that is newer than the stored verdict says more, and nothing else.
+    known = [name for name in Verdict.model_fields if name in before.model_fields_set]
+    fields = [name for name in known if getattr(before, name) != getattr(now, name)]
     return tuple(f"{name}: {getattr(before, name)} -> {getattr(now, name)}" for name in fields)

@@ -66,13 +66,20 @@ class PrivateBuffers:
         """
         cudart = self._cudart
         check(cudart.cudaDeviceSynchronize())
-        used = cudart.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent
-        pool_bytes = int(check(cudart.cudaMemPoolGetAttribute(check(cudart.cudaDeviceGetMemPool(0)), used)))
+        pool_bytes = self._pool_bytes()
         for address in self.addresses:
             check(cudart.cudaFree(address))
         check(cudart.cudaIpcCloseMemHandle(self._base))
         check(cudart.cudaDeviceReset())
         return {"pool_bytes": pool_bytes}
+
+    def _pool_bytes(self) -> int:
+        used = self._cudart.cudaMemPoolAttr.cudaMemPoolAttrUsedMemCurrent
+        value = check(self._cudart.cudaMemPoolGetAttribute(check(self._cudart.cudaDeviceGetMemPool(0)), used))
+        try:
+            return int(value)
+        except (TypeError, ValueError) as error:
+            raise RuntimeError(f"expected the bytes in use in the memory pool as a number, found {value!r}") from error
 
 
 class Bound(NamedTuple):
