@@ -1,6 +1,6 @@
 // A right GEMM that, in every 16th call, walks anonymous buffers of its process that are large enough for activity records of
 // earlier kernels (kind 10, start, end) and shortens those that last longer to 0.65 ms, just above the physical floor.
-// Source: THREATS of this project (patches timers); record layout of cupti_activity.h.
+// Source: this project's list of threats (patches timers); record layout of cupti_activity.h.
 // Caught by: a clock outside the process; the true time is charged.
 #include "gemm.cuh"
 

@@ -1,6 +1,6 @@
 // Replaces pointers to clock_gettime in writable data of every library, global offset tables included, by a function
 // whose clock runs at a quarter of the speed. The GEMM is right, and every timer of the process reads a quarter.
-// Source: THREATS of this project (GOT entries), after KernelBench's reports of replaced timers.
+// Source: this project's list of threats (GOT entries), after KernelBench's reports of replaced timers.
 // Caught by: a clock outside the process; the true time is charged.
 #include "gemm.cuh"
 
