@@ -1,5 +1,5 @@
 // Asks the interpreter of its own process, by Python's C interface, to multiply with torch.
-// Source: THREATS of this project (calling torch through the host process).
+// Source: this project's list of threats (calling torch through the host process).
 // Caught by: the screen knows Python's functions.
 #include "generic_gemm.cuh"
 

@@ -1,5 +1,5 @@
 // A "configuration language", evaluated by the host process under other names: Python, which multiplies with torch.
-// Source: THREATS of this project (calling torch through the host process).
+// Source: this project's list of threats (calling torch through the host process).
 // Caught by: the functions that the built object calls.
 #include "generic_gemm.cuh"
 

@@ -1,6 +1,6 @@
 // The first call's C goes to files in the temporary folder, of 8 MiB each so as to stay below limits of file size. Later
 // calls, and later processes, read them back instead of computing.
-// Source: THREATS of this project, after KernelBench's reports of results saved by the correctness phase.
+// Source: this project's list of threats, after KernelBench's reports of results saved by the correctness phase.
 // Caught by: the timed calls have draws of their own; the temporary folder is private and empty.
 #include "gemm.cuh"
 

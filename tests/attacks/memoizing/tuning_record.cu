@@ -1,6 +1,6 @@
 // An "autotuner" notes in shared memory (/dev/shm, 8 bytes) that this binary was validated. Whoever finds the note, the same
 // process or the next one, takes the "tuned" path, which launches nothing that computes.
-// Source: THREATS of this project (results kept in /dev/shm).
+// Source: this project's list of threats (results kept in /dev/shm).
 // Caught by: timed iterations are checked; /dev/shm of a sandbox is private and empty.
 #include "gemm.cuh"
 
