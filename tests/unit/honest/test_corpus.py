@@ -1,8 +1,8 @@
 """The corpus of honest kernels: complete, and without a finding of the screen.
 
-Preprocessing every source with all of CUDA's headers takes half a minute. Here each source is preprocessed with the macros
-of the headers and empty stand-ins for the files, which leaves of its own text what the build leaves of it; the headers
-themselves are screened once, together. `ptxbench selftest` builds and runs the whole corpus.
+Preprocessing every source with all of CUDA's headers takes half a minute. Here each source is preprocessed with the
+macros of the headers and empty stand-ins for the files, which leaves of its own text what the build leaves of it; the
+headers themselves are screened once, together. `ptxbench selftest` builds and runs the whole corpus.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from ptxbench.cases import load_suite
+from ptxbench.cases.arch import Arch
 from ptxbench.records import Build, BuildStatus, Candidate, Outcome, Target, Verdict
 from ptxbench.records.verdict import Safe
 from ptxbench.toolchain import Toolchain, headers
@@ -24,8 +25,8 @@ from tests.support.corpus import HONEST, ROOT, Honest, honest, read_source
 
 CORPUS = honest()
 SUITE = load_suite(ROOT, "primary")
-# A compilation takes seconds: those whose object has what others have not (a driver function by name, a launch through the
-# driver, host functions by processor, graphs). The whole corpus is compiled by `ptxbench selftest`.
+# A compilation takes seconds: those whose object has what others have not (a driver function by name, a launch through
+# the driver, host functions by processor, graphs). The whole corpus is compiled by `ptxbench selftest`.
 COMPILED = (
     "attention/causal_backward_graph",
     "host/cpu_dispatch",
@@ -36,6 +37,10 @@ COMPILED = (
 _SYSTEM_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<([^>\n]+)>", re.MULTILINE)
 _RAW_STRING = re.compile(r'R"(\w*)\(.*?\)\1"', re.DOTALL)
 _INACTIVE = re.compile(r"^#if(?: 0|def COMPARE_WITH_CUBLAS)$.*?^#endif$", re.MULTILINE | re.DOTALL)
+
+
+def arch_of(case: str) -> Arch:
+    return SUITE.case(case, "h100").arch
 
 
 @pytest.fixture(scope="session")
@@ -97,8 +102,7 @@ def _with_macros(plan: CompilePlan, half: str, folder: Path, stand_ins: Path) ->
 
 
 def _without_folders(arguments: list[str]) -> list[str]:
-    after = [""] + arguments[:-1]
-    pairs = zip(after, arguments, strict=True)
+    pairs = zip(["", *arguments[:-1]], arguments, strict=True)
     return [word for before, word in pairs if not word.startswith(("-I", "-isystem")) and before != "-isystem"]
 
 
@@ -141,7 +145,12 @@ def test_no_source_has_a_finding(sources: dict[str, str], preprocessor: Preproce
 
 
 def test_the_short_way_finds_what_the_build_finds(preprocessor: Preprocessor, tmp_path: Path):
-    source = "#define CONCAT(a, b) a##b\nvoid* f() { return CONCAT(dl, open)(0, 1); }\nint g() { TVM_FFI_THROW(ValueError) << 1; }\n"
+    lines = [
+        "#define CONCAT(a, b) a##b",
+        "void* f() { return CONCAT(dl, open)(0, 1); }",
+        "int g() { TVM_FFI_THROW(Error); }",
+    ]
+    source = "\n".join(lines)
     (tmp_path / SOURCE_NAME).write_text(source)
     for half in preprocessor.halves:
         translation = read_translation(preprocessor.text(half, tmp_path))
@@ -153,7 +162,7 @@ def test_the_short_way_finds_what_the_build_finds(preprocessor: Preprocessor, tm
 def test_no_header_of_the_corpus_has_a_finding(toolchain: Toolchain, all_headers: str):
     # Findings win over errors, and the error saves what would come after the screen.
     source = f"{all_headers}#error behind the headers\n"
-    built = toolchain.build(Candidate(source=source), SUITE.case("gemm_n7168_k5120", "h100").arch).build
+    built = toolchain.build(Candidate(source=source), arch_of("gemm_n7168_k5120")).build
     assert (built.status, built.findings) == (BuildStatus.COMPILE_ERROR, ())
     assert re.findall(r"error: (.*)", built.log) == ["#error behind the headers"], built.log
 
@@ -166,18 +175,24 @@ def build(toolchain: Toolchain, name: str) -> Build:
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_kernel_compiles_with_the_instructions_that_it_promises(toolchain: Toolchain, name: str):
-    built, case = build(toolchain, name), SUITE.case(CORPUS[name].case, "h100")
+    built, arch = build(toolchain, name), arch_of(CORPUS[name].case)
     assert (built.status, built.findings) == (BuildStatus.OK, ()), built.log
     if built.inspection == "ok":
         opcodes = {opcode for cubin in built.cubins for kernel in cubin.kernels for opcode in kernel.opcodes}
-        assert any(case.arch.selects(opcode) for opcode in opcodes) == (CORPUS[name].target == "executed")
+        assert any(arch.selects(opcode) for opcode in opcodes) == (CORPUS[name].target == "executed")
     assert "wgmma" not in built.log, "ptxas serialized the products"
 
 
 def make_verdict(**changes: object) -> Verdict:
     values: dict[str, object] = {
-        **{"outcome": Outcome.CORRECT, "rule": "check.passed", "message": "", "safe": Safe.YES, "speedup": 1.0},
-        **{"target": Target.EXECUTED, "target_rule": "target.executed", "target_message": ""},
+        "outcome": Outcome.CORRECT,
+        "rule": "check.passed",
+        "message": "",
+        "safe": Safe.YES,
+        "speedup": 1.0,
+        "target": Target.EXECUTED,
+        "target_rule": "target.executed",
+        "target_message": "",
     }
     return Verdict.model_validate(values | changes)
 
