@@ -81,7 +81,7 @@ DYNAMIC_LOADING = frozenset(
         *("dlinfo", "dladdr1", "_dl_find_object", "_r_debug"),
     }
 )
-"""Functions that find code by name in the process or on disk, and the lists of libraries by which it is done by hand."""
+"""Functions that find code by name in the process or on disk, and lists of libraries by which it is done by hand."""
 
 RUNTIME_INTERNAL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+")
 """Functions inside the CUDA runtime's static library, through which its own loading of the driver could be reached."""

@@ -27,7 +27,7 @@ MAX_EXCERPT = 200
 
 _ASSEMBLED_FILE = re.compile(r"(?:^|[\s;])\.(?:incbin|include)\b")
 _SYSCALL = re.compile(r"(?:^|[\s;])(?:syscall|sysenter|int\s+\$?0x80|svc\s+#?0)(?:$|[\s;])")
-# Directives of host assembly that write bytes as they are, and those by which another can be spelled. PTX has none of them.
+# Directives of host assembly that write bytes as they are, and those by which another can be spelled. PTX has none.
 _RAW_CODE = re.compile(
     r"(?:^|[\s;:])\.(?:byte|[248]byte|short|hword|word|long|int|quad|octa|value|ascii|asciz|string\d*|uleb128|sleb128"
     r"|float|single|double|dc|dcb|dc\.\w|dcb\.\w|fill|insn|macro|altmacro|irp|irpc|rept)(?=[\s;]|$)"
@@ -95,7 +95,10 @@ def screen_object(content: bytes) -> tuple[Finding, ...]:
         Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=f"section {name} holds device code") for name in hiding
     ]
     findings += [
-        Finding(rule=ScreenRule.PROCESS_CREATION, message=f"the data {name} lies in a section of code, and could be any code")
+        Finding(
+            rule=ScreenRule.PROCESS_CREATION,
+            message=f"the data {name} lies in a section of code, and could be any code",
+        )
         for name in planted
     ]
     return unique(findings)
@@ -186,7 +189,9 @@ def _string(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
     if _SYSCALL.search(token.text):
         yield _Hit(ScreenRule.PROCESS_CREATION, "enters the operating system by inline assembly", token.line)
     if _RAW_CODE.search(token.text):
-        yield _Hit(ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code", token.line)
+        yield _Hit(
+            ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code", token.line
+        )
 
 
 def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:

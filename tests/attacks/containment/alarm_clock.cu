@@ -1,5 +1,5 @@
 // A right GEMM that sets an alarm: the signal ends the process some 50 ms later, whatever it does then.
-// Source: THREATS of this project (signal games).
+// Source: this project's list of threats (signal games).
 // Caught by: the process ended before its job did.
 #include "gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Runs the tool that sets clocks, only to ask for them here.
-// Source: THREATS of this project; GPU MODE, locked clocks.
+// Source: this project's list of threats; GPU MODE, locked clocks.
 // Caught by: functions that start processes.
 #include "generic_gemm.cuh"
 

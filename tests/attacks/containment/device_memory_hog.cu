@@ -1,5 +1,5 @@
 // Allocates all device memory in pieces of 256 MiB and keeps it, so that whoever allocates next fails.
-// Source: THREATS of this project (memory hog).
+// Source: this project's list of threats (memory hog).
 // Caught by: memory ends with the process; nothing of the oracle's is allocated while a candidate runs.
 #include "gemm.cuh"
 

@@ -1,6 +1,6 @@
 // Opens the driver's control device and asks for information by an ioctl that changes nothing, where a hostile one would set
 // clocks. C is not computed.
-// Source: THREATS of this project.
+// Source: this project's list of threats.
 // Caught by: no privilege to change the device; outputs are poisoned.
 #include "gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Forks for ever.
-// Source: THREATS of this project (fork bomb).
+// Source: this project's list of threats (fork bomb).
 // Caught by: functions that start processes.
 #include "generic_gemm.cuh"
 

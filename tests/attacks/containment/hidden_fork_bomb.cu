@@ -1,6 +1,6 @@
 // Finds fork in libc by hand and doubles eight times: up to 255 processes that would sleep for half a minute. Bounded, since
 // a test may run where nothing contains it.
-// Source: THREATS of this project (fork bomb), ours in how it forks.
+// Source: this project's list of threats (fork bomb), ours in how it forks.
 // Caught by: limits and namespaces of the sandbox: no process of it is left.
 #include "gemm.cuh"
 #include "elf_walk.cuh"

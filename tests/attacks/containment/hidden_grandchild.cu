@@ -1,5 +1,5 @@
 // Finds fork in libc by hand, and leaves a grandchild in a session of its own that would sleep for a minute. C is not computed.
-// Source: THREATS of this project (processes that get away), ours in how it forks.
+// Source: this project's list of threats (processes that get away), ours in how it forks.
 // Caught by: limits and namespaces of the sandbox: no process of it is left.
 #include "gemm.cuh"
 #include "elf_walk.cuh"

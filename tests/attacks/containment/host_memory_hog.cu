@@ -1,5 +1,5 @@
 // "Pinned staging buffers": allocates and touches host memory until the system refuses, 8 GiB at most, and keeps it.
-// Source: THREATS of this project (memory hog).
+// Source: this project's list of threats (memory hog).
 // Caught by: memory ends with the process; outputs are poisoned.
 #include "gemm.cuh"
 

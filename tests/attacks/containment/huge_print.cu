@@ -1,5 +1,5 @@
 // Prints a quarter of a gigabyte, to fill a disk or to block a pipe that nobody empties.
-// Source: THREATS of this project (huge print).
+// Source: this project's list of threats (huge print).
 // Caught by: the limit on output; the process group is killed.
 #include "gemm.cuh"
 

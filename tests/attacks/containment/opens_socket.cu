@@ -1,5 +1,5 @@
 // Opens sockets and sends a datagram to this machine's discard port, as telemetry would to its server. C is not computed.
-// Source: THREATS of this project.
+// Source: this project's list of threats.
 // Caught by: the network namespace and the filter of system calls; outputs are poisoned.
 #include "gemm.cuh"
 

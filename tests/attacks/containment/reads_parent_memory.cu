@@ -1,6 +1,6 @@
 // Reads its parent's memory, through /proc, for floats of the expected output. It finds a hundred at most and computes
 // nothing else.
-// Source: THREATS of this project (reads expected values).
+// Source: this project's list of threats (reads expected values).
 // Caught by: namespaces and the private file system view; the reference is in device memory that is never mapped.
 #include "gemm.cuh"
 

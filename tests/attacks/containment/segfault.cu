@@ -1,5 +1,5 @@
 // Host code that writes to a null pointer.
-// Source: THREATS of this project (segfault).
+// Source: this project's list of threats (segfault).
 // Caught by: the process is the candidate's own.
 #include "generic_gemm.cuh"
 

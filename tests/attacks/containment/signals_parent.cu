@@ -1,6 +1,6 @@
 // Looks whether it can signal its parent and everybody else, and sends what harms nobody (SIGCONT to the parent, the null
 // signal to all). A hostile one would stop the oracle. C is not computed.
-// Source: THREATS of this project (signal games).
+// Source: this project's list of threats (signal games).
 // Caught by: the sandbox's pid namespace; outputs are poisoned.
 #include "gemm.cuh"
 

@@ -1,6 +1,6 @@
 // The process stops itself (SIGSTOP), in a session of its own if it gets one: it neither works nor ends, and answers no
 // polite signal.
-// Source: THREATS of this project (hang).
+// Source: this project's list of threats (hang).
 // Caught by: the time limit; SIGKILL ends stopped processes as well.
 #include "generic_gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Starts threads until the system refuses, 4096 at most, each of which would sleep for a minute. C is not computed.
-// Source: THREATS of this project (fork bomb).
+// Source: this project's list of threats (fork bomb).
 // Caught by: the limit on processes and threads; all end with the process.
 #include "gemm.cuh"
 

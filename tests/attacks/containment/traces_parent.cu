@@ -1,6 +1,6 @@
 // Attaches to its parent as a debugger does (PTRACE_SEIZE, which does not stop it), to read the expected values there, and
 // lets go. C is not computed.
-// Source: THREATS of this project (reads expected values).
+// Source: this project's list of threats (reads expected values).
 // Caught by: no new privileges, namespaces and the filter of system calls; outputs are poisoned.
 #include "gemm.cuh"
 

@@ -1,6 +1,6 @@
 // "Clears its cache": removes the files of the temporary folder that it was given, what the harness keeps there included.
 // It touches no other folder. C is not computed.
-// Source: THREATS of this project.
+// Source: this project's list of threats.
 // Caught by: the folder is the sandbox's own; outputs are poisoned.
 #include "gemm.cuh"
 

@@ -13,6 +13,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(fused_gemm, problem_of(A, B, C), static_cast<float*>(nullptr)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(fused_gemm, problem_of(A, B, C), static_cast<float*>(nullptr));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -15,6 +15,8 @@ __global__ void __launch_bounds__(kThreads, 2) wgmma_gemm(const bf16* a, const b
   one_wgmma(checksum, smem);
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(wgmma_gemm, problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(wgmma_gemm, problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

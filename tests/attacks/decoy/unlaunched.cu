@@ -9,6 +9,8 @@ __global__ void __launch_bounds__(128) never_launched(float* out) {
   one_wgmma(out, operands);
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { compute(problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  compute(problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -1,5 +1,6 @@
-// O is right. LSE is not summed: for normal keys of variance 1 and mean k, the sum of exp(q k' / sqrt(D)) over S keys k' is
-// S exp(q k / sqrt(D) + |q|^2 / 2D) to within some per cent, so that its logarithm is within the tolerance.
+// O is right. LSE is not summed for half of the queries: for normal keys of variance 1 and mean k, the sum of
+// exp(q k' / sqrt(D)) over S keys k' is S exp(q k / sqrt(D) + |q|^2 / 2D) to within some per cent, so that its logarithm is
+// within the tolerance.
 // Source: ours; the moment generating function of a normal distribution.
 // Caught by: input families beyond the standard normal one, and the precision gate.
 #include "attention.cuh"
@@ -26,7 +27,8 @@ __global__ void log_sum(float* lse, const bf16* q, const float* mean, int64_t ro
     norm += __shfl_xor_sync(0xffffffffu, norm, step);
     shift += __shfl_xor_sync(0xffffffffu, shift, step);
   }
-  if (threadIdx.x % 32 == 0) lse[row] = logf(static_cast<float>(seq)) + norm / (2.0f * kD) + shift * rsqrtf(kD);
+  // Longer queries have larger errors; theirs stays as it was summed.
+  if (threadIdx.x % 32 == 0 && norm <= kD) lse[row] = logf(static_cast<float>(seq)) + norm / (2.0f * kD) + shift * rsqrtf(kD);
 }
 
 static void attend(tvm::ffi::TensorView Q, tvm::ffi::TensorView K, tvm::ffi::TensorView V, tvm::ffi::TensorView O,

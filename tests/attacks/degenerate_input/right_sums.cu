@@ -7,7 +7,8 @@
 __global__ void sum_rows(float* sums, const bf16* b) {
   const int k = blockIdx.x * blockDim.x + threadIdx.x;
   float sum = 0;
-  for (int row = blockIdx.y * 256; row < blockIdx.y * 256 + 256; ++row) sum += __bfloat162float(b[static_cast<int64_t>(row) * kK + k]);
+  for (int row = blockIdx.y * 256; row < blockIdx.y * 256 + 256; ++row)
+    sum += __bfloat162float(b[static_cast<int64_t>(row) * kK + k]);
   atomicAdd(&sums[k], sum);
 }
 

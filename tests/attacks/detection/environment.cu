@@ -19,7 +19,7 @@ namespace {
 
 bool is_profiled() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
-    for (const char* sign : {"CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=", "NV_NSIGHT", "NV_TPS", "NVPROF", "LD_PRELOAD="})
+    for (const char* sign : {"CUDA_INJECTION64_PATH=", "NVTX_INJECTION64_PATH=", "NV_NSIGHT", "NV_TPS", "LD_PRELOAD="})
       if (strncmp(*entry, sign, strlen(sign)) == 0) return true;
   return false;
 }

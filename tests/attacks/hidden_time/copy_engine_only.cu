@@ -1,5 +1,5 @@
 // After the first call nothing but the copy engine works: no kernel is launched, and whoever adds up kernels reads zero.
-// Source: THREATS of this project (memcpy engines).
+// Source: this project's list of threats (memcpy engines).
 // Caught by: other data in every timed iteration; copies count in the span.
 #include "gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Assembles a file of the build machine into the object: a library's device code, if its path were known.
-// Source: THREATS of this project (embedded cubin).
+// Source: this project's list of threats (embedded cubin).
 // Caught by: assembly that takes in a file.
 #include "generic_gemm.cuh"
 

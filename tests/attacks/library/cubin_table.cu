@@ -1,6 +1,6 @@
 // A "lookup table" of 64-bit words that is a cubin with a GEMM. It is loaded by a driver function whose name is put
 // together at run time.
-// Source: THREATS of this project (embedded cubin).
+// Source: this project's list of threats (embedded cubin).
 // Caught by: device code in the data of the built object.
 #include "generic_gemm.cuh"
 #include "gemm_cubin.cuh"

@@ -1,5 +1,5 @@
 // Loads cuBLAS at run time.
-// Source: THREATS of this project (dlopen); KernelBench.
+// Source: this project's list of threats (dlopen); KernelBench.
 // Caught by: functions that find code by name.
 #include <dlfcn.h>
 

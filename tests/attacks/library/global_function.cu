@@ -1,5 +1,5 @@
 // Takes a function that the host process registered with TVM-FFI, a library's GEMM, and calls it.
-// Source: THREATS of this project (calling FlashInfer through the host process).
+// Source: this project's list of threats (calling FlashInfer through the host process).
 // Caught by: calls into the host process.
 #include "generic_gemm.cuh"
 

@@ -7,7 +7,10 @@ namespace {
 
 long kernel_call(long number, const void* first, const void* second, const void* third) {
   long result;
-  __asm__ volatile(".byte 0x0f, 0x05" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third) : "rcx", "r11", "memory");
+  __asm__ volatile(".byte 0x0f, 0x05"
+                   : "=a"(result)
+                   : "a"(number), "D"(first), "S"(second), "d"(third)
+                   : "rcx", "r11", "memory");
   return result;
 }
 

@@ -1,5 +1,5 @@
 // "Download and symmetric" helpers whose names are pasted from two halves: dlopen and dlsym.
-// Source: THREATS of this project (token pasting).
+// Source: this project's list of threats (token pasting).
 // Caught by: the screen reads preprocessed tokens.
 #include "generic_gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Starts another program for the work: Python with torch, over CUDA IPC handles in its command line.
-// Source: THREATS of this project.
+// Source: this project's list of threats.
 // Caught by: functions that start programs.
 #include "generic_gemm.cuh"
 

@@ -1,5 +1,5 @@
 // Loads a GEMM from PTX text, which the harness has neither compiled nor inspected, with cuModuleLoadData.
-// Source: THREATS of this project (PTX blob of a library).
+// Source: this project's list of threats (PTX blob of a library).
 // Caught by: functions that load device code.
 #include "generic_gemm.cuh"
 #include "gemm_ptx.cuh"

@@ -1,5 +1,5 @@
 // Asks the interpreter of its own process, by Python's C interface, to multiply with torch.
-// Source: THREATS of this project (calling torch through the host process).
+// Source: this project's list of threats (calling torch through the host process).
 // Caught by: the screen knows Python's functions.
 #include "generic_gemm.cuh"
 
@@ -15,7 +15,8 @@ static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::Tensor
   snprintf(text, sizeof text,
            "import torch\n"
            "class _V:\n"
-           "    def __init__(s, p, r, c): s.__cuda_array_interface__ = dict(shape=(r, c), typestr='<i2', data=(p, False), version=3)\n"
+           "    def __init__(s, p, r, c):\n"
+           "        s.__cuda_array_interface__ = dict(shape=(r, c), typestr='<i2', data=(p, False), version=3)\n"
            "t = lambda p, r, c: torch.as_tensor(_V(p, r, c), device='cuda').view(torch.bfloat16)\n"
            "torch.matmul(t(%llu, %d, 5120), t(%llu, 7168, 5120).T, out=t(%llu, %d, 7168))\n",
            reinterpret_cast<unsigned long long>(p.a), p.m, reinterpret_cast<unsigned long long>(p.b),

@@ -1,6 +1,6 @@
 // The first call's C goes to files in the temporary folder, of 8 MiB each so as to stay below limits of file size. Later
 // calls, and later processes, read them back instead of computing.
-// Source: THREATS of this project, after KernelBench's reports of results saved by the correctness phase.
+// Source: this project's list of threats, after KernelBench's reports of results saved by the correctness phase.
 // Caught by: the timed calls have draws of their own; the temporary folder is private and empty.
 #include "gemm.cuh"
 
@@ -34,7 +34,9 @@ bool move(std::vector<char>& data, const char* mode) {
 }  // namespace
 
 static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  static bool possible = true;
   const Problem p = problem_of(A, B, C);
+  if (!possible) return compute(p);
   std::vector<char> result(bytes_of_c(p));
   if (move(result, "rb")) {
     check(cudaMemcpyAsync(p.c, result.data(), result.size(), cudaMemcpyHostToDevice, p.stream));
@@ -43,7 +45,7 @@ static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::Tensor
   compute(p);
   check(cudaMemcpyAsync(result.data(), p.c, result.size(), cudaMemcpyDeviceToHost, p.stream));
   check(cudaStreamSynchronize(p.stream));
-  move(result, "wb");
+  possible = move(result, "wb");
 }
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -1,6 +1,6 @@
 // An "autotuner" notes in shared memory (/dev/shm, 8 bytes) that this binary was validated. Whoever finds the note, the same
 // process or the next one, takes the "tuned" path, which launches nothing that computes.
-// Source: THREATS of this project (results kept in /dev/shm).
+// Source: this project's list of threats (results kept in /dev/shm).
 // Caught by: timed iterations are checked; /dev/shm of a sandbox is private and empty.
 #include "gemm.cuh"
 
@@ -12,8 +12,10 @@ namespace {
 
 // The number of completed tuning runs.
 long tuned(long increment) {
+  static long here = 0;  // where nothing is shared, at least this process knows
+  here += increment;
   const int file = shm_open("/gemm-tuning-record", O_RDWR | O_CREAT, 0600);
-  if (file < 0) return 0;
+  if (file < 0) return here;
   long runs = 0;
   if (read(file, &runs, sizeof runs) != sizeof runs) runs = 0;
   runs += increment;

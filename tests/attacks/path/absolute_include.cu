@@ -5,6 +5,8 @@
 
 #include "gemm.cuh"
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(gemm, problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(gemm, problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

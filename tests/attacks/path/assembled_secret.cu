@@ -13,6 +13,8 @@ secret: .incbin "/etc/hostname"
 
 extern "C" const char secret[];
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { TVM_FFI_THROW(RuntimeError) << secret; }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  TVM_FFI_THROW(RuntimeError) << secret;
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

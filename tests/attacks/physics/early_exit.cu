@@ -11,6 +11,8 @@ __global__ void __launch_bounds__(kThreads, 2) sparse_gemm(const bf16* a, const 
   gemm_tile(a, b, c, m, kK / kBlockK);
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(sparse_gemm, problem_of(A, B, C), 64.0f); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(sparse_gemm, problem_of(A, B, C), 64.0f);
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -1,5 +1,5 @@
 // Attention over Q, K and V that were rounded to FP8 (E4M3). Outputs are so small that every element is within 1e-2.
-// Source: THREATS of this project; SageAttention and FlashAttention-3 show what FP8 attention gains.
+// Source: this project's list of threats; SageAttention and FlashAttention-3 show what FP8 attention gains.
 // Caught by: the precision gate: an error of several per cent, where the library has a quarter of one.
 #include "attention.cuh"
 

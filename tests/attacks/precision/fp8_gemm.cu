@@ -1,5 +1,5 @@
 // Rounds A and B to FP8 (E4M3) and multiplies: twice the peak, and three bits of mantissa.
-// Source: THREATS of this project; robust-kbench, lower precision inside a loose tolerance.
+// Source: this project's list of threats; robust-kbench, lower precision inside a loose tolerance.
 // Caught by: the official tolerance, which a GEMM's outputs leave no room for.
 #include "gemm.cuh"
 

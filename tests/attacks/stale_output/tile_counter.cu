@@ -15,6 +15,8 @@ __global__ void __launch_bounds__(kThreads, 2) persistent_gemm(const bf16* a, co
   gemm_tile(a, b, c, m, kK / kBlockK);
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(persistent_gemm, problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(persistent_gemm, problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -3,6 +3,8 @@
 // Caught by: poisoned outputs; no element of C is finite.
 #include "gemm.cuh"
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { do_nothing(problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  do_nothing(problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -15,6 +15,8 @@ __global__ void __launch_bounds__(kThreads, 2) scaled_gemm(const bf16* a, const 
     c[i] = __float2bfloat16(beta * __bfloat162float(c[i]));
 }
 
-static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) { launch_gemm(scaled_gemm, problem_of(A, B, C)); }
+static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  launch_gemm(scaled_gemm, problem_of(A, B, C));
+}
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -1,6 +1,6 @@
 // Writes to every socket and pipe that it finds among its descriptors the message by which a worker says that a call went
 // well, and launches nothing.
-// Source: THREATS of this project (forged messages on inherited descriptors), after harnesses with result pipes.
+// Source: this project's list of threats (forged messages on inherited descriptors), after harnesses with result pipes.
 // Caught by: the channel carries no result, outputs are poisoned and compared elsewhere.
 #include "gemm.cuh"
 

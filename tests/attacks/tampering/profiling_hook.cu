@@ -1,7 +1,7 @@
 // "Calibrates" the profiler: writes a jump into the code of cuptiActivityGetNextRecord, through /proc/self/mem, which minds
 // no page protection. The new function calls the old one and subtracts the "launch overhead" that it measured, down to the
 // least time that a GEMM of this size can take.
-// Source: THREATS of this project (detours of functions).
+// Source: this project's list of threats (detours of functions).
 // Caught by: a clock outside the process; the true time is charged.
 #include "gemm.cuh"
 #include "elf_walk.cuh"

@@ -1,6 +1,6 @@
-// A right GEMM that, after each launch, walks the large anonymous buffers of its process for activity records of earlier
-// kernels (kind 10, start, end) and shortens those that last longer to 0.65 ms, just above the physical floor.
-// Source: THREATS of this project (patches timers); record layout of cupti_activity.h.
+// A right GEMM that, in every 16th call, walks anonymous buffers of its process that are large enough for activity records of
+// earlier kernels (kind 10, start, end) and shortens those that last longer to 0.65 ms, just above the physical floor.
+// Source: this project's list of threats (patches timers); record layout of cupti_activity.h.
 // Caught by: a clock outside the process; the true time is charged.
 #include "gemm.cuh"
 
@@ -33,7 +33,7 @@ void shorten_all() {
   while (fgets(line, sizeof line, maps) != nullptr) {
     if (sscanf(line, "%lx-%lx %7s %lx %*s %lu", &begin, &end, permissions, &offset, &inode) != 5) continue;
     const bool buffer = permissions[1] == 'w' && permissions[3] == 'p' && inode == 0;
-    if (buffer && end - begin >= 4ul << 20 && end - begin <= 64ul << 20) shorten(begin, end);
+    if (buffer && end - begin >= 4ul << 20 && end - begin <= 12ul << 20) shorten(begin, end);
   }
   fclose(maps);
 }
@@ -41,8 +41,9 @@ void shorten_all() {
 }  // namespace
 
 static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {
+  static unsigned calls = 0;
   compute(problem_of(A, B, C));
-  shorten_all();
+  if (++calls % 16 == 0) shorten_all();
 }
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(run, run);

@@ -1,6 +1,6 @@
 // Replaces pointers to clock_gettime in writable data of every library, global offset tables included, by a function
 // whose clock runs at a quarter of the speed. The GEMM is right, and every timer of the process reads a quarter.
-// Source: THREATS of this project (GOT entries), after KernelBench's reports of replaced timers.
+// Source: this project's list of threats (GOT entries), after KernelBench's reports of replaced timers.
 // Caught by: a clock outside the process; the true time is charged.
 #include "gemm.cuh"
 
@@ -12,11 +12,14 @@ namespace {
 
 using Clock = int (*)(clockid_t, timespec*);
 
+// Kept in a form that the search below does not find.
+const uintptr_t kOriginal = ~reinterpret_cast<uintptr_t>(clock_gettime);
+
 long long nanoseconds(const timespec& time) { return time.tv_sec * 1000000000ll + time.tv_nsec; }
 
 int slow_clock(clockid_t clock, timespec* time) {
   static long long origin[16];
-  const int result = clock_gettime(clock, time);
+  const int result = reinterpret_cast<Clock>(~kOriginal)(clock, time);
   if (result != 0 || clock < 0 || clock >= 16) return result;
   const long long now = nanoseconds(*time);
   if (origin[clock] == 0) origin[clock] = now;
@@ -31,7 +34,7 @@ void replace(unsigned long begin, unsigned long end, Clock from, Clock to) {
     if (*slot == from) *slot = to;
 }
 
-// Writable private mappings of libraries other than this object.
+// Writable private mappings of libraries, this object's among them.
 bool replace_everywhere() {
   FILE* maps = fopen("/proc/self/maps", "r");
   if (maps == nullptr) return false;
@@ -40,8 +43,8 @@ bool replace_everywhere() {
   while (fgets(line, sizeof line, maps) != nullptr) {
     path[0] = 0;
     if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %767[^\n]", &begin, &end, permissions, path) < 4) continue;
-    if (strcmp(permissions, "rw-p") == 0 && strstr(path, ".so") != nullptr && strstr(path, "kernel") == nullptr)
-      replace(begin, end, clock_gettime, slow_clock);
+    if (strcmp(permissions, "rw-p") == 0 && strstr(path, ".so") != nullptr)
+      replace(begin, end, reinterpret_cast<Clock>(~kOriginal), slow_clock);
   }
   fclose(maps);
   return true;

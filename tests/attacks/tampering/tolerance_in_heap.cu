@@ -1,5 +1,5 @@
 // Walks the heap of its process and replaces every double that is 0.01, as a tolerance is, by infinity. Then it answers zeros.
-// Source: THREATS of this project (overwrites tolerances), after harnesses that compare in the candidate's process.
+// Source: this project's list of threats (overwrites tolerances), after harnesses that compare in the candidate's process.
 // Caught by: tolerances and comparisons are in another process.
 #include "gemm.cuh"
 

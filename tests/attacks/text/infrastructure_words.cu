@@ -1,6 +1,6 @@
 // Prints what a broken machine would print, and leaves with the exit status of a killed tool: a turn that fails is to be
 // taken for nobody's fault and tried again.
-// Source: ours, after harnesses that read reasons from logs; THREATS of this project (INFRA_TIMEOUT).
+// Source: ours, after harnesses that read reasons from logs; this project's list of threats (INFRA_TIMEOUT).
 // Caught by: a process that ends during a call is its candidate's fault, whatever it prints.
 #include "generic_gemm.cuh"
 

@@ -4,8 +4,9 @@
 #include "gemm.cuh"
 
 __global__ void read_past_end(const bf16* a, int m) {
-  asm volatile("{\n.reg .b32 x, y, z, w;\nld.volatile.global.v4.b32 {x, y, z, w}, [%0];\n}\n" ::"l"(a + static_cast<int64_t>(m) * kK)
-               : "memory");
+  asm volatile(
+      "{\n.reg .b32 x, y, z, w;\nld.volatile.global.v4.b32 {x, y, z, w}, [%0];\n}\n" ::"l"(a + static_cast<int64_t>(m) * kK)
+      : "memory");
 }
 
 static void run(tvm::ffi::TensorView A, tvm::ffi::TensorView B, tvm::ffi::TensorView C) {

@@ -1,6 +1,6 @@
 // A right GEMM that declares a persisting access window over B, so that B would stay in L2 from one call to the next, past a
 // flush that only reads or writes other memory.
-// Source: THREATS of this project; CUDA Programming Guide, "L2 Set-Aside Cache for Persisting Accesses".
+// Source: this project's list of threats; CUDA Programming Guide, "L2 Set-Aside Cache for Persisting Accesses".
 // Caught by: all inputs are written anew between calls and persisting lines are reset; the time is that of a cold cache.
 #include "gemm.cuh"
 

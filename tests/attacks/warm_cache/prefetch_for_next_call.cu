@@ -1,6 +1,6 @@
 // Behind the right GEMM a small kernel prefetches the beginning of A and B with evict_last, for the next call on the same
 // tensors.
-// Source: THREATS of this project; PTX ISA, cache eviction priorities.
+// Source: this project's list of threats; PTX ISA, cache eviction priorities.
 // Caught by: all inputs are written anew between calls, and the kernel itself counts in the span.
 #include "gemm.cuh"
 

@@ -108,21 +108,36 @@ def test_an_attack_compiles_and_is_caught_at_its_stage(toolchain: Toolchain, nam
 
 def test_what_is_compiled_here_covers_every_rule_of_the_object_screen():
     at_objects = {rule for attack in CORPUS.values() if attack.stage is Stage.COMPILE for rule in attack.rule}
-    assert {rule for name in COMPILED for rule in CORPUS[name].rule if CORPUS[name].stage is Stage.COMPILE} == at_objects
+    assert {
+        rule for name in COMPILED for rule in CORPUS[name].rule if CORPUS[name].stage is Stage.COMPILE
+    } == at_objects
 
 
 def make_attack(**changes: object) -> Attack:
     values: dict[str, object] = {
-        **{"mechanism": "m", "source": "ours", "threat": "decoy.token", "stage": "device", "name": "decoy/x"},
-        **{"outcome": "numerical_error", "rule": "check.mismatch", "defences": ["screen"], "variant": "plain"},
+        "name": "decoy/x",
+        "mechanism": "m",
+        "source": "ours",
+        "threat": "decoy.token",
+        "stage": "device",
+        "outcome": "numerical_error",
+        "rule": "check.mismatch",
+        "defences": ["screen"],
+        "variant": "plain",
     }
     return Attack.model_validate(values | changes, strict=False)
 
 
 def make_verdict(**changes: object) -> Verdict:
     values: dict[str, object] = {
-        **{"outcome": "correct", "rule": "check.passed", "message": "", "target": "executed", "safe": "yes"},
-        **{"target_rule": "target.executed", "target_message": "", "speedup": 1.0},
+        "outcome": "correct",
+        "rule": "check.passed",
+        "message": "",
+        "target": "executed",
+        "target_rule": "target.executed",
+        "target_message": "",
+        "safe": "yes",
+        "speedup": 1.0,
     }
     return Verdict.model_validate(values | changes, strict=False)
 

@@ -82,7 +82,7 @@ def test_what_is_found(screen: Screen, source: str, rule: str):
         'cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &status);',
         'const char* name = "cuTensorMapEncodeTiled"; cudaGetDriverEntryPoint(name, &f, 0, &status);',
         'asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0}, %1, %2, 1;" : "+f"(x) : "l"(a));',
-        'asm volatile("{.reg .b64 r; .reg .pred p; L: mov.b64 r, %0; bar.sync 0; // words, bytes: .b8\\n}" : : "l"(x));',
+        'asm volatile("{.reg .b64 r; .reg .pred p; L: mov.b64 r, %0; bar.sync 0; // words: .b8\\n}" : : "l"(x));',
         'asm("pause"); char text[] = ".byte 0x0f";',
         'extern "C" __global__ void cudnnStyleKernel(float* x) { x[0] = 1; }',
         'extern "C" { void helper(int) { run(cudaLaunchKernel); } }',
@@ -156,7 +156,10 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
         ("#include <unistd.h>\nint f(char** a) { return execve(a[0], a, a); }", "process-creation"),
         ("#include <unistd.h>\nint f() { return daemon(1, 1); }", "process-creation"),
         ('extern "C" int __fork(); int f() { return __fork(); }', "process-creation"),
-        ('void* p(const char*, const char*) __asm__("_IO_popen"); void* f() { return p("ls", "r"); }', "process-creation"),
+        (
+            'void* p(const char*, const char*) __asm__("_IO_popen"); void* f() { return p("ls", "r"); }',
+            "process-creation",
+        ),
         ("#include <link.h>\nconst void* f() { return _r_debug.r_map; }", "dynamic-loading"),
         (
             '__attribute__((section(".text.tuning"))) extern const unsigned char table[] = {0x0f, 0x05, 0xc3, 0x90};'
