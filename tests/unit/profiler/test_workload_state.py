@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from ptxbench.profiler import defences
 from ptxbench.profiler import state as state_module
 from ptxbench.profiler.arena import TensorSpec, layout
 from ptxbench.profiler.families import families_of
@@ -45,6 +46,9 @@ class HostArena:
     def write(self, sources: dict[str, torch.Tensor]) -> None:
         for name, source in sources.items():
             self.tensors[name].copy_(source)
+
+    def let_go_of_cache(self) -> None:
+        """No cache of a device."""
 
     def wait(self) -> None:
         """Nothing to wait for."""
@@ -140,3 +144,30 @@ def test_fresh_data_in_every_timed_call(state: WorkloadState) -> None:
                 same = name in before and torch.equal(before[name], arena[name])
                 assert not same or name.endswith("indptr"), name
                 before[name] = arena[name].clone()
+
+
+@pytest.mark.parametrize("state", NAMES[:1], indirect=True)
+def test_a_defence_that_is_off_is_left_out(state: WorkloadState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real data and the real comparison, before which something is switched off."""
+
+    def off(*names: str) -> None:
+        monkeypatch.setattr(defences, "_off", frozenset(defences.known(names)))
+
+    arena, draw = state.arena.tensors, state.checked[1]
+    (output,) = draw.references
+    off("poisoned_outputs")
+    right(state, draw)
+    state.stage(draw)
+    assert passes(state, draw), "what an earlier call wrote is still there"
+    off("element_rule")
+    state.stage(draw)
+    assert arena[output].isnan().all()
+    assert passes(state, draw), "NaN is beyond no bound"
+    off("inputs_compared")
+    right(state, draw)
+    arena[next(iter(state.case.input_shapes()))].view(-1).view(torch.uint8)[0] ^= 1
+    assert passes(state, draw)
+    off("fresh_inputs")
+    state.stage_fresh(state.source.draw())
+    arena[output].copy_(state.checked[0].references[output])
+    assert passes(state, state.checked[0]), "every call has the first draw"

@@ -1,0 +1,66 @@
+"""The file that a self-test keeps: plain or compressed, whole, and found by what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxbench.errors import InputError
+from ptxbench.selftest import kept as module
+from ptxbench.selftest.kept import Kept, Store, read
+from tests.unit import factories as make
+
+STEM = "selftest_h100"
+
+
+def entry(name: str = "attacks/decoy/one", **changes: object) -> Kept:
+    kept = Kept(
+        name=name,
+        source_sha256=make.digest("a"),
+        case=make.GEMM,
+        commit="unknown",
+        kept_at="2026-11-30T00:00:00+00:00",
+        build=make.make_build(),
+        evidence=make.make_evidence(),
+    )
+    return kept.model_copy(update=changes)
+
+
+def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+    store = Store(tmp_path, STEM, "h100")
+    store.keep(entry())
+    store.keep(entry("honest/two", without=("families",)))
+    store.write()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{STEM}.json"]
+    assert list(Store(tmp_path, STEM, "h100")) == [entry(), entry("honest/two", without=("families",))]
+
+
+def test_a_large_file_is_compressed_and_a_small_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, STEM, "h100")
+    store.add([entry()])
+    store.write()
+    monkeypatch.setattr(module, "PLAIN_BYTES", 100)
+    store.write()
+    (packed,) = tmp_path.iterdir()
+    assert packed.name == f"{STEM}.json.gz"
+    first = packed.read_bytes()
+    store.write()
+    assert packed.read_bytes() == first, "equal entries are equal files"
+    assert read(tmp_path / f"{STEM}.json") == (entry(),)
+
+
+def test_a_broken_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / f"{STEM}.json").write_text('{"schema_version": 1, "arch": "h100", "entries": [{}]}')
+    with pytest.raises(InputError, match=r"not what a self-test kept: Field required at entries\.0\.name"):
+        Store(tmp_path, STEM, "h100")
+    (tmp_path / f"{STEM}.json.gz").write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="cannot be read"):
+        Store(tmp_path, STEM, "h100")
+
+
+def test_what_has_left_the_corpora_is_forgotten() -> None:
+    store = Store(None, STEM, "h100")
+    store.add([entry(), entry("honest/two")])
+    store.prune({"honest/two"})
+    assert [kept.name for kept in store] == ["honest/two"]
