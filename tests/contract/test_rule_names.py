@@ -10,8 +10,13 @@ from ptxbench.verdict import Rule
 from ptxbench.verdict.outcome import decide_build
 from tests.conftest import ROOT
 
-NOT_OF_THE_SCREEN = {Rule.SCREEN_OTHER, Rule.SCREEN_FOREIGN_KERNEL}
-"""A finding under a name that is not known (of an older toolchain, say), and kernels that only running shows."""
+NOT_OF_THE_SCREEN = {
+    Rule.SCREEN_OTHER,
+    Rule.SCREEN_FOREIGN_KERNEL,
+    Rule.SCREEN_FOREIGN_MODULE,
+    Rule.SCREEN_FOREIGN_LIBRARY,
+}
+"""A finding under a name that is not known (of an older toolchain, say), and what only running shows."""
 
 IDENTITY = ToolchainIdentity(
     nvcc="13.0.88", origin="pip", host_compiler="g++ 12", disassembler="none", flags=(), tvm_ffi="0.1", headers="light"

@@ -50,8 +50,13 @@ def expect_speedup(record: TurnRecord, floor: float) -> None:
         _fail(
             record,
             f"speedup {verdict.speedup:.3f} is not above {floor:g} "
-            f"({_ms(verdict.latency_ms)} against {_ms(verdict.baseline_ms)} of the baseline)",
+            f"({_ms(verdict.latency_ms)}{_of_limit(verdict.roofline_share)} against {_ms(verdict.baseline_ms)} of the "
+            "baseline)",
         )
+
+
+def _of_limit(share: float | None) -> str:
+    return "" if share is None else f", {100 * share:.1f}% of the device's physical limit,"
 
 
 def floor_of(record: TurnRecord, option: float | None) -> float:

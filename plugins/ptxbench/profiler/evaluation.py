@@ -143,16 +143,20 @@ def evaluate(
     """One evaluation, repeated once in a new sandbox when the device drifted beside it or something disturbed it."""
     watch = Stopwatch()
     for attempt in range(2):
-        before = disturbances.read()
+        with watch.measure("conditions"):
+            before = disturbances.read()
         if state.baseline is None or attempt == 1:
             with watch.measure("baseline"):
                 state.baseline = baselines.measure(state, hand_over_ns(state, spares))
         evidence = _Attempt(state, state.baseline, spares, watch).run(job, baselines)
-        found = disturbances.since(before, evidence.trials)
+        with watch.measure("conditions"):
+            found = disturbances.since(before, evidence.trials)
         evidence = evidence.model_copy(update={"disturbances": found})
         drifted = evidence.baseline is not None and evidence.baseline.drifted
         if not drifted and not (evidence.status is RunStatus.COMPLETED and disturbances.disturbing(found)):
             break
+    if disturbances.disturbing(found):
+        state.baseline = None  # it may be of a disturbed device, and others would be measured against it
     return evidence.model_copy(update={"workload_state_cached": cached, "stages_ms": watch.stages_ms})
 
 

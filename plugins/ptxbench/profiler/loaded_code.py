@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import struct
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -28,9 +27,6 @@ from ptxbench.toolchain.elf import Elf, ElfError
 
 _TEXT = ".text."
 """Sections of machine code in a cubin, one per kernel or function that was not inlined, by its name."""
-_INSTRUCTION_BYTES = 16
-"""Of SASS since Volta (CUDA Binary Utilities, instruction encoding)."""
-_RELOCATIONS = {".rel": struct.Struct("<QQ"), ".rela": struct.Struct("<QQq")}
 MAX_KERNELS = 64
 """Names that a module's record holds."""
 
@@ -66,8 +62,6 @@ class Image(NamedTuple):
 
     code: dict[str, bytes]
     """Section of machine code -> its bytes."""
-    relocated: dict[str, frozenset[int]]
-    """Section -> offsets of instructions that whoever loads it may fill in."""
 
     @property
     def layout(self) -> dict[str, int]:
@@ -84,18 +78,6 @@ class Image(NamedTuple):
             digest.update(f"{name}\0{len(code)}\0".encode() + code)
         return digest.hexdigest()
 
-    def without(self, relocated: dict[str, frozenset[int]]) -> dict[str, bytes]:
-        """The code less these instructions."""
-        kept = {}
-        for name, code in self.code.items():
-            cleared = bytearray(code)
-            for offset in relocated.get(name, ()):
-                cleared[offset : offset + _INSTRUCTION_BYTES] = bytes(
-                    len(cleared[offset : offset + _INSTRUCTION_BYTES])
-                )
-            kept[name] = bytes(cleared)
-        return kept
-
 
 class Own(NamedTuple):
     """Device code of a shared object."""
@@ -110,18 +92,7 @@ class Own(NamedTuple):
 def read_image(data: bytes) -> Image:
     """Read a cubin. Raises ElfError."""
     elf = Elf(data)
-    code: dict[str, bytes] = {}
-    relocated: dict[str, set[int]] = {}
-    for section in elf.sections:
-        if section.name.startswith(_TEXT):
-            code[section.name] = elf.content(section)
-        prefix = section.name.partition(_TEXT)[0]
-        if section.name.startswith(prefix + _TEXT) and prefix in _RELOCATIONS:
-            entries, content = _RELOCATIONS[prefix], elf.content(section)
-            whole = content[: len(content) // entries.size * entries.size]
-            offsets = {entry[0] // _INSTRUCTION_BYTES * _INSTRUCTION_BYTES for entry in entries.iter_unpack(whole)}
-            relocated.setdefault(section.name[len(prefix) :], set()).update(offsets)
-    return Image(code, {name: frozenset(offsets) for name, offsets in relocated.items()})
+    return Image({section.name: elf.content(section) for section in elf.sections if section.name.startswith(_TEXT)})
 
 
 @lru_cache(maxsize=4)
@@ -138,20 +109,24 @@ def own_code(so_path: Path) -> Own:
 def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) -> LoadedCode:
     """What was loaded in the candidate's process, by its own word and by the kernel's. Raises WorkerError."""
     told = _ask(worker)
+    host = LoadedCode(
+        libraries=mappings.new_libraries(before, after, str(worker.object_path(str(so_path))), str(worker.folder)),
+        anonymous_code_bytes=max(0, max((each.anonymous_bytes for each in after), default=0) - before.anonymous_bytes),
+        hidden=before.readable and not all(each.readable for each in after),
+        load_calls=told.calls,
+    )
     try:
         own = own_code(so_path)
     except (OSError, ElfError, fatbin.FatbinError) as error:
-        return LoadedCode(unknown=f"the candidate's object could not be read: {error}")
+        return host.model_copy(update={"unknown": f"the candidate's object could not be read: {error}"})
     modules = tuple(_module(worker, module, own) for module in told.modules)
-    return LoadedCode(
-        modules=modules,
-        libraries=mappings.new_libraries(before, after, str(worker.object_path(str(so_path))), str(worker.folder)),
-        entry_points=tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
-        load_calls=told.calls,
-        anonymous_code_bytes=max(0, max((each.anonymous_bytes for each in after), default=0) - before.anonymous_bytes),
-        hidden=before.readable and not all(each.readable for each in after),
-        unknown=told.fault or ("" if modules else "the driver told of no module that was loaded"),
-    )
+    unread = "" if before.readable else "what is mapped in the process could not be read"
+    device = {
+        "modules": modules,
+        "entry_points": tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
+        "unknown": told.fault or unread or ("" if modules else "the driver told of no module that was loaded"),
+    }
+    return host.model_copy(update=device)
 
 
 def _ask(worker: Worker) -> _Loaded:
@@ -202,7 +177,7 @@ def _match(image: Image, own: Own) -> Literal["code", "layout", "empty", ""]:
     """How an image is one of the object's, where its bytes are none of them."""
     if not image.code:
         return "empty"
-    alike = [mine for mine in own.images if mine.layout == image.layout]
-    if any(image.without(mine.relocated) == mine.without(mine.relocated) for mine in alike):
+    # ptxas leaves nothing in the code of a whole program to be filled in at loading: addresses are in constant banks.
+    if any(mine.code == image.code for mine in own.images):
         return "code"
-    return "layout" if alike else ""
+    return "layout" if any(mine.layout == image.layout for mine in own.images) else ""

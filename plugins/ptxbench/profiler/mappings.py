@@ -6,9 +6,13 @@ two readings is not seen.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,16 +23,22 @@ _LINE = re.compile(
     r"(?P<begin>[0-9a-f]+)-(?P<end>[0-9a-f]+) ..(?P<execute>.). \S+ (?P<device>\S+) (?P<inode>\d+) *(?P<path>.*)"
 )
 _DELETED = " (deleted)"
+_SHARED_MEMORY = f"/dev/zero{_DELETED}"
+"""How the kernel spells anonymous memory that child processes share."""
 _MOST_BYTES = 8 << 20
 """Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``)."""
 ALLOWED = re.compile(
-    r"lib(cuda|nvidia-[\w-]+|cupti|nvperf_\w+|cudadebugger|tvm_ffi|stdc\+\+|gcc_s|m|c|dl|rt|pthread|util|resolv|ffi)"
+    r"lib(cuda|nvidia-[\w-]+|cupti|nvperf_\w+|cudadebugger|tvm_ffi|stdc\+\+|gcc_s|m|c|dl|rt|pthread|util|resolv|ffi"
+    r"|crypto|ssl|z|lzma|expat)"
     r"(-[\w.]+)?\.so[\d.]*|ld-linux-[\w-]+\.so\.\d|libnss_\w+\.so[\d.]*"
 )
-"""Libraries that an object may need (``toolchain.rules.ALLOWED_NEEDED``), and those that the driver, CUPTI, TVM-FFI and
-the C library load by themselves, at the time of a first use. ``libnvidia-ptxjitcompiler`` is one: what it compiled is
-seen as a foreign module."""
+"""Libraries that an object may need (``toolchain.rules.ALLOWED_NEEDED``), and those that the driver, CUPTI, TVM-FFI,
+the C library and the interpreter's own modules load by themselves, at the time of a first use.
+``libnvidia-ptxjitcompiler`` is one: what it compiled is seen as a foreign module."""
+_PACKAGES = ("cuda.bindings", "cupti", "tvm_ffi")
+"""What the sandbox's program imports."""
 _WRITABLE = ("/dev/shm/", "/memfd:", "/tmp/", "/var/tmp/", "/proc/")
+"""Where a candidate could have written a file itself, beside the folders that it is given."""
 
 
 class Mapped(NamedTuple):
@@ -70,7 +80,7 @@ def parse(text: str) -> Mapped:
         if found is None or found["execute"] != "x":
             continue
         path = found["path"]
-        if path.startswith("/"):
+        if path.startswith("/") and path != _SHARED_MEMORY:
             files.add(path)
         elif path not in ("[vdso]", "[vsyscall]", "[uprobes]"):
             anonymous += int(found["end"], 16) - int(found["begin"], 16)
@@ -84,8 +94,21 @@ def new_libraries(before: Mapped, after: Iterable[Mapped], own: str, private: st
     return tuple(LoadedLibrary(path=path, allowed=_allowed(path, own, writable)) for path in sorted(paths))
 
 
+@cache
+def _trusted_folders() -> tuple[str, ...]:
+    """Extension modules of the interpreter and of what the sandbox's program imports, which it may import late."""
+    folders = [Path(entry) for entry in sys.path if entry.endswith("/lib-dynload")]
+    for package in _PACKAGES:
+        with contextlib.suppress(ImportError):
+            spec = importlib.util.find_spec(package)
+            folders += map(Path, spec.submodule_search_locations or ()) if spec is not None else ()
+    return tuple(f"{folder.resolve()}/" for folder in folders)
+
+
 def _allowed(path: str, own: str, writable: tuple[str, ...]) -> bool:
     if path == own:
         return True
     # A library of a good name that the candidate wrote itself is none.
+    if path.startswith(_trusted_folders()):
+        return True
     return not path.endswith(_DELETED) and not path.startswith(writable) and bool(ALLOWED.fullmatch(Path(path).name))

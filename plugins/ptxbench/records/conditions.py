@@ -21,9 +21,9 @@ class LoadedModule(Record):
     code_sha256: Sha256 | None = None
     """Of its machine code with the names of its sections; None where it holds none or could not be read."""
     matched_by: Literal["bytes", "code", "layout", "empty", ""] = ""
-    """How it is one of the object's images: ``bytes``, all are equal; ``code``, the machine code is, but for what is
-    filled in at loading; ``layout``, its sections have the names and sizes of one, which is no proof. ``empty``: it
-    holds no machine code. Empty text: it is another."""
+    """How it is one of the object's images: ``bytes``, all are equal; ``code``, the machine code is; ``layout``,
+    its sections have the names and sizes of one, which is no proof. ``empty``: it holds no machine code. Empty text: it
+    is another."""
     kernels: tuple[str, ...] = ()
     """Mangled names of the functions in it, at most 64."""
 
@@ -54,7 +54,7 @@ class LoadedCode(Record):
     hidden: bool = False
     """The process kept the system from telling what is mapped in it."""
     unknown: str = ""
-    """Why device code or calls could not be observed; empty where they were."""
+    """Why code could not be observed, or not all of it; empty where it was."""
 
 
 class Containment(Record):

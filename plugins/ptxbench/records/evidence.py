@@ -153,8 +153,8 @@ class Trial(Record):
     """Guard bands around every buffer after all calls of the trial; ``CheckedCall`` has them as of that call."""
     timing: Timing | None = None
     clock: ClockSample | None = None
-    """Right behind the timed calls, for feedback; no rule reads it. None where the driver does not tell and in older
-    evidence."""
+    """Right behind the timed calls, for feedback and for ``RunEvidence.disturbances``. None where the driver does not
+    tell and in older evidence."""
 
 
 class RunStatus(StrEnum):

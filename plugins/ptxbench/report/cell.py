@@ -98,6 +98,22 @@ class AtLimit(Record):
     fast_p: Annotated[tuple[FastP, ...], Field(min_length=1)]
 
 
+class FastestTurn(Record):
+    """The turn of a cell's best speedup: its latency with what that is worth."""
+
+    turn: str
+    """Identifier, as in ``turns``."""
+    speedup: Speedup
+    latency_ms: Amount
+    latency_interval_ms: Interval | None = None
+    """95% interval of the median within the evaluation; None in verdicts that have none."""
+    baseline_ms: Amount | None = None
+    roofline_share: Amount | None = None
+    """Physical floor over the latency, 0..1; None where no ceiling is known."""
+    useful_share: Amount | None = None
+    """FLOPs of the executed target matrix instructions over FLOPs of the workload; None where not counted."""
+
+
 class BaselineUse(Record):
     """A library call that speedups of the cell divide by."""
 
@@ -146,6 +162,8 @@ class Cell(Record):
     measured: tuple[str, ...]
     """Days of the measurements, UTC."""
     baselines: tuple[BaselineUse, ...]
+    fastest: FastestTurn | None = None
+    """None where no turn has a speedup and a latency, and in documents older than this field."""
     calls: Calls | None = None
     """None where no language model was asked."""
     variants: tuple[VariantPlan, ...] = ()

@@ -11,7 +11,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ptxbench.records import DeviceIdentity, EndReason, InfrastructureFault, Record, Sha256, TurnKey, Usage, Verdict
+from ptxbench.records import (
+    DeviceIdentity,
+    Disturbance,
+    EndReason,
+    InfrastructureFault,
+    Record,
+    Sha256,
+    TurnKey,
+    Usage,
+    Verdict,
+)
 from ptxbench.records.base import Amount, Count
 from ptxbench.report.calls import Calls
 from ptxbench.report.cell import BaselineUse, Cell, CellKey, EvidenceOrigin
@@ -144,6 +154,8 @@ class TurnRow(Record):
     """Wall time of build, evaluate, sanitize, instructions and judge."""
     gpu_stages_ms: dict[str, Amount] = Field(default_factory=dict)
     """Wall time of the parts of ``evaluate``."""
+    disturbances: tuple[Disturbance, ...] = ()
+    """What disturbed the measurement, or could have; empty where nothing was seen, and in older evidence."""
 
 
 class Clocks(Record):

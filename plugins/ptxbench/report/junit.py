@@ -82,8 +82,10 @@ def _verdict(record: TurnRecord) -> dict[str, object]:
         "safe": verdict.safe.value,
         "safe_message": verdict.safe_message or None,
         "latency_ms": verdict.latency_ms,
+        "latency_interval_ms": _interval(verdict.latency_interval_ms),
         "latency_source": verdict.latency_source,
         "baseline_ms": verdict.baseline_ms,
+        "baseline_interval_ms": _interval(verdict.baseline_interval_ms),
         "speedup": verdict.speedup,
         "relative_rms": verdict.relative_rms,
         "mismatch_share": verdict.mismatch_share,
@@ -91,6 +93,10 @@ def _verdict(record: TurnRecord) -> dict[str, object]:
         "useful_share": verdict.useful_share,
         "flags": " ".join(verdict.flags) or None,
     }
+
+
+def _interval(ends: tuple[float, float] | None) -> str | None:
+    return None if ends is None else f"{ends[0]} {ends[1]}"
 
 
 def _evidence(record: TurnRecord) -> dict[str, object]:

@@ -18,7 +18,7 @@ from ptxbench.records import (
     TurnRecord,
 )
 from ptxbench.report.calls import calls_of
-from ptxbench.report.cell import BaselineUse, Cell, CellKey, CellPlan, VariantPlan
+from ptxbench.report.cell import BaselineUse, Cell, CellKey, CellPlan, FastestTurn, Interval, VariantPlan
 from ptxbench.report.hits import speed_unknown
 from ptxbench.report.limits import at_limits
 from ptxbench.report.mixture import mixture_of
@@ -155,12 +155,37 @@ def _cell(key: CellKey, rows: Sequence[TurnRecord], plan: CellPlan, absent: _Abs
         devices=tuple(sorted({item.device.name for item in evidence})),
         measured=tuple(sorted({item.measured_at[: len("YYYY-MM-DD")] for item in evidence})),
         baselines=_baselines(evidence),
+        fastest=_fastest(rows),
         calls=calls_of(rows),
         variants=tuple(
             VariantPlan(variant=variant, trajectories=count) for variant, count in sorted(plan.variants.items())
         ),
         mixed=mixture_of(rows),
         limits=at_limits(rows, results, limits_of(plan.turns), plan.trajectories),
+    )
+
+
+def _fastest(rows: Sequence[TurnRecord]) -> FastestTurn | None:
+    """The turn whose speedup is the cell's best, the first of equals."""
+    best: tuple[float, TurnRecord] | None = None
+    for row in rows:
+        speedup = row.verdict.speedup
+        if not row.verdict.correct or speedup is None or row.verdict.latency_ms is None:
+            continue
+        if best is None or speedup > best[0]:
+            best = (speedup, row)
+    if best is None or best[1].verdict.latency_ms is None:
+        return None
+    speedup, row = best
+    interval = row.verdict.latency_interval_ms
+    return FastestTurn(
+        turn=str(row.key),
+        speedup=speedup,
+        latency_ms=best[1].verdict.latency_ms,
+        latency_interval_ms=None if interval is None else Interval(low=interval[0], high=interval[1]),
+        baseline_ms=row.verdict.baseline_ms,
+        roofline_share=row.verdict.roofline_share,
+        useful_share=row.verdict.useful_share,
     )
 
 

@@ -37,6 +37,8 @@ TURNS: Table = {
     "safe": str,
     "speedup": float,
     "latency_ms": float,
+    "latency_low_ms": float,
+    "latency_high_ms": float,
     "latency_source": str,
     "baseline_ms": float,
     "baseline": str,
@@ -159,6 +161,8 @@ def _turns(source: Source) -> Iterator[dict[str, Value]]:
             "source_sha256": row.source_sha256,
             "cubin_sha256": row.cubin_sha256,
         }
+        if verdict.latency_interval_ms is not None:
+            known["latency_low_ms"], known["latency_high_ms"] = verdict.latency_interval_ms
         if roofline is not None:
             known |= {"tflops": roofline.tflops, "gbytes_per_s": roofline.gbytes_per_s}
         if call is not None:

@@ -84,6 +84,29 @@ def best_text(at: AtLimit, *, inst: bool) -> str:
     return UNKNOWN if rate.turns == 0 or any(found.unknown for found in (rate, *fast)) else DASH
 
 
+FASTEST = ("ms", "95%", "%SOL", "useful")
+"""Columns of ``fastest_texts``."""
+
+
+def fastest_texts(cell: Cell) -> tuple[str, ...]:
+    """Return latency and interval (milliseconds), share of the roofline and useful share of the best speedup's turn."""
+    fastest = cell.fastest
+    if fastest is None:
+        return (best_text(cell.limits[-1], inst=False) if cell.limits[-1].best_speedup is None else UNKNOWN,) * 4
+    interval = fastest.latency_interval_ms
+    return (
+        _ms(fastest.latency_ms),
+        UNKNOWN if interval is None else f"{_ms(interval.low)}-{_ms(interval.high)}",
+        UNKNOWN if fastest.roofline_share is None else f"{100 * fastest.roofline_share:.1f}",
+        UNKNOWN if fastest.useful_share is None else f"{fastest.useful_share:.2f}",
+    )
+
+
+def _ms(value: float) -> str:
+    """Four digits: the fourth is what a latency repeats to."""
+    return f"{value:#.4g}" if value < 1_000 else f"{value:.0f}"
+
+
 def _table(cells: Sequence[Cell], width: int) -> list[str]:
     names = [shorten(visible(cell.case), width // 3) for cell in cells]
     margin = max(map(len, [*names, "case"]))
@@ -131,6 +154,7 @@ def _groups(cells: Sequence[Cell]) -> list[_Group]:
         ),
         _Group("fast_p %", thresholds, tuple(tuple(rate_text(fast.any) for fast in at.fast_p) for at in last)),
         _Group("fast_p.inst %", thresholds, tuple(tuple(rate_text(fast.inst) for fast in at.fast_p) for at in last)),
+        _Group("fastest turn", FASTEST, tuple(map(fastest_texts, cells))),
         _Group("turns", ("N", "unknown", "infra"), tuple(map(_turns, cells))),
     ]
 

@@ -69,6 +69,7 @@ def turn_row(record: TurnRecord, work: Work | None) -> TurnRow:
         roofline=_roofline(record, evidence, work),
         stages_ms=record.stages_ms,
         gpu_stages_ms=evidence.run.stages_ms if evidence is not None else {},
+        disturbances=evidence.run.disturbances if evidence is not None else (),
     )
 
 

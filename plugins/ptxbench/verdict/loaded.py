@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ptxbench.records import Evidence, LoadedCode
@@ -34,11 +35,14 @@ def find_foreign(evidence: Evidence) -> Foreign | None:
 
 
 def _modules(loaded: LoadedCode) -> Foreign | None:
-    foreign = [module for module in loaded.modules if not module.from_candidate and not module.matched_by]
+    # Where the driver tells of the object's own image as it is, it finalizes none before it tells.
+    exact = any(module.from_candidate and module.code_sha256 is not None for module in loaded.modules)
+    own = {"empty"} if exact else {"empty", "layout"}
+    foreign = [module for module in loaded.modules if not module.from_candidate and module.matched_by not in own]
     if not foreign:
         return None
     names = _list([name for module in foreign for name in module.kernels]) or "no function that could be read"
-    message = f"loaded {len(foreign)} modules of device code that are none of the built object: {names}"
+    message = f"loaded device code that is none of the built object ({_count(foreign, 'module')}): {names}"
     return Foreign(Rule.SCREEN_FOREIGN_MODULE, message)
 
 
@@ -49,7 +53,9 @@ def _libraries(loaded: LoadedCode) -> Foreign | None:
     foreign = [library.path for library in loaded.libraries if not library.allowed]
     if not foreign:
         return None
-    return Foreign(Rule.SCREEN_FOREIGN_LIBRARY, f"loaded {len(foreign)} libraries at run time: {_list(foreign)}")
+    return Foreign(
+        Rule.SCREEN_FOREIGN_LIBRARY, f"loaded code at run time from {_count(foreign, 'file')}: {_list(foreign)}"
+    )
 
 
 def _entry_points(loaded: LoadedCode) -> Foreign | None:
@@ -57,6 +63,10 @@ def _entry_points(loaded: LoadedCode) -> Foreign | None:
     if not foreign:
         return None
     return Foreign(Rule.SCREEN_DRIVER_ENTRY_POINT, f"looked up driver functions at run time: {_list(foreign)}")
+
+
+def _count(found: Sequence[object], noun: str) -> str:
+    return f"{len(found)} {noun}" + ("" if len(found) == 1 else "s")
 
 
 def _list(names: list[str]) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,25 +13,31 @@ import pytest
 
 pytest.importorskip("torch")
 
-from ptxbench.profiler import evaluation, hang
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler import disturbances, evaluation, hang
 from ptxbench.profiler import worker as worker_module
 from ptxbench.profiler.evaluation import _Attempt, choose_checks
 from ptxbench.profiler.procedure import Stopwatch
 from ptxbench.profiler.state import TIMED_CHECKS
+from ptxbench.profiler.worker import Worker
 from ptxbench.records import (
     BaselineMeasurement,
     CheckedCall,
+    Disturbance,
+    DisturbanceKind,
     OutputComparison,
     RunEvidence,
     RunStatus,
     WaitingPlace,
 )
 from tests.unit.profiler.stand_in import READY, Start
+from tests.unit.profiler.test_mappings import extension
 
 TRIALS, WARMUP, ITERATIONS = 3, 2, 6
 CALLS_OF_A_TRIAL = 1 + WARMUP + ITERATIONS
 JOB = {"so_path": struct.__file__}
 """Any file: nothing of it is loaded."""
+BASELINE = BaselineMeasurement(library="l", version="1", call="c", span_ns=(1000,), overhead_ns=0)
 CONNECT = "channel = Connection(int(sys.argv[-1]))\nsay, hear = channel.send_bytes, channel.recv_bytes\n"
 LOADED = "import sandbox\nanswers = sandbox.Answers(channel, json.loads(hear()))\nanswers.done()\n"
 # The real recorder and the real loop of the sandbox; only CUDA and CUPTI are told by hand.
@@ -75,29 +83,34 @@ def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
     return CheckedCall(iteration=iteration, outputs=(output,), inputs_intact=True, guards_intact=True)
 
 
-def evidence_of(
-    start: Start,
-    program: str,
+def stand_ins(
+    take: Callable[[], Worker],
     check: Callable[[int], CheckedCall] = checked,
     done: Callable[[str], None] = lambda _: None,
     families: tuple[str, ...] = (),
     drift: Callable[..., tuple[int, ...]] = lambda *_: (1000,),
-) -> RunEvidence:
-    worker = start(program)
-    worker.wait_ready()
+) -> tuple[Any, Any]:
+    """A workload's state without a device; spares and baselines in one, which do no more than they are told."""
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
-    nothing.take, nothing.retire, nothing.drift = lambda: worker, lambda _: done("retire"), drift
+    nothing.take, nothing.retire, nothing.drift = take, lambda _: done("retire"), drift
     nothing.reap = lambda: done("reap")
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
         families=[SimpleNamespace(draw=SimpleNamespace(family=family)) for family in families],
         stage=lambda _: None, stage_fresh=lambda _: None, guards_intact=lambda: True,
-        compare=lambda _, iteration: check(iteration),
+        compare=lambda _, iteration: check(iteration), baseline=BASELINE,
     )  # fmt: skip
-    baseline = BaselineMeasurement(library="l", version="1", call="c", span_ns=(1000,), overhead_ns=0)
-    attempt = _Attempt(cast(Any, state), baseline, cast(Any, nothing), Stopwatch())
-    return attempt.run(dict(JOB), cast(Any, nothing))
+    return state, nothing
+
+
+def evidence_of(start: Start, program: str, *arguments: Any, **named: Any) -> RunEvidence:
+    """Of one attempt; the other arguments are those of ``stand_ins``."""
+    worker = start(program)
+    worker.wait_ready()
+    state, nothing = stand_ins(lambda: worker, *arguments, **named)
+    attempt = _Attempt(state, BASELINE, nothing, Stopwatch())
+    return attempt.run(dict(JOB), nothing)
 
 
 def names(evidence: RunEvidence) -> list[str]:
@@ -201,3 +214,96 @@ def test_a_crash_on_a_family_leaves_the_trials_as_they_are(start: Start) -> None
     assert len(evidence.trials) == TRIALS
     assert [(check.family, check.call) for check in evidence.families] == [("shifted", None)]
     assert "exited with code 3" in evidence.families[0].message
+
+
+def test_the_library_is_timed_between_the_trials(start: Start) -> None:
+    readings: list[tuple[int, ...]] = []
+
+    def drift(state: Any, iterations: int) -> tuple[int, ...]:
+        readings.append((1000 + len(readings),) * iterations)
+        return readings[-1]
+
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), drift=drift, families=("shifted",))
+    assert evidence.baseline is not None
+    assert evidence.baseline.drift_span_ns == (1000, 1001, 1002)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_the_library_was_disturbed_it_is_timed_again_alone(start: Start, fails: bool) -> None:
+    done: list[str] = []
+
+    def drift(state: Any, iterations: int) -> tuple[int, ...]:
+        if done:
+            return (1010,) * iterations
+        if fails:
+            raise InfrastructureError("baseline_unavailable", "it failed beside the candidate")
+        return (1500,) * iterations
+
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), drift=drift, done=done.append)
+    assert done[:2] == ["retire", "reap"]
+    assert evidence.baseline is not None
+    assert evidence.baseline.drift_span_ns == (1010,) * 3
+    assert evidence.status is RunStatus.COMPLETED
+
+
+def test_what_was_loaded_is_looked_at_behind_the_trials(start: Start) -> None:
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'))
+    assert evidence.loaded is not None
+    assert all(library.allowed for library in evidence.loaded.libraries)  # imports of the stand-in
+    assert not evidence.loaded.hidden
+    failed = evidence_of(start, candidate('return ["_Z4workv"]'), lambda iteration: checked(iteration, mismatched=8))
+    assert failed.loaded is None
+
+
+def test_a_library_that_a_call_maps_is_seen(start: Start, tmp_path: Path) -> None:
+    library = shutil.copy(extension(), tmp_path / "libother.so")
+    program = candidate(f'import ctypes; call == 20 and ctypes.CDLL({str(library)!r}); return ["_Z4workv"]')
+    evidence = evidence_of(start, program)
+    assert evidence.loaded is not None
+    assert [(found.path, found.allowed) for found in evidence.loaded.libraries if not found.allowed] == [
+        (str(library), False)
+    ]
+
+
+DISTURBED = Disturbance(kind=DisturbanceKind.THROTTLED, message="hardware slowdown", when="during")
+REMARK = Disturbance(kind=DisturbanceKind.CLOCK_CHANGED, message="other clocks", when="during")
+
+
+@pytest.mark.parametrize(
+    ("found", "attempts"),
+    [
+        ([(), ()], 1),
+        ([(REMARK,), ()], 1),
+        ([(DISTURBED,), ()], 2),
+        ([(DISTURBED,), (DISTURBED, REMARK)], 2),
+    ],
+)
+def test_a_disturbed_evaluation_is_repeated_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch, found: list[tuple[Disturbance, ...]], attempts: int
+) -> None:
+    """The library is measured anew for the repetition: it may have been disturbed as well."""
+    workers: list[Worker] = []
+
+    def take() -> Worker:
+        workers.append(start(candidate('return ["_Z4workv"]')))
+        workers[-1].wait_ready()
+        return workers[-1]
+
+    state, nothing = stand_ins(take)
+    measured: list[int] = []
+
+    def measure(_: Any, overhead_ns: int) -> BaselineMeasurement:
+        measured.append(overhead_ns)
+        return BASELINE
+
+    nothing.measure = measure
+    monkeypatch.setattr(evaluation, "hand_over_ns", lambda *_: 7)
+    monkeypatch.setattr(disturbances, "read", lambda: None)
+    answers = iter(found)
+    monkeypatch.setattr(disturbances, "since", lambda before, trials: next(answers))
+    evidence = evaluation.evaluate(state, dict(JOB), nothing, nothing, cached=True)
+    assert len(workers) == attempts
+    assert len(measured) == attempts - 1
+    assert evidence.disturbances == found[attempts - 1]
+    assert (state.baseline is None) == (DISTURBED in evidence.disturbances)
+    assert len(evidence.trials) == TRIALS

@@ -8,6 +8,7 @@ from ptxbench.errors import InputError
 from ptxbench.records import InfrastructureFault, TurnKey, TurnRecord
 from ptxbench.report import CellKey, CellPlan, plans_of, summarize
 from ptxbench.report.cell import AtLimit, BaselineUse
+from ptxbench.report.cell import Interval as CellInterval
 from ptxbench.report.summary import limits_of, unselected_beside
 from ptxbench.verdict import judge_extraction_error, judge_infrastructure
 from tests.unit.factories import (
@@ -216,3 +217,26 @@ def test_what_was_not_selected_beside_a_selection() -> None:
     found = unselected_beside([key(0, 1), key(0, 3), key(2, 0)])
     assert found == [key(0, 0), key(0, 2), *(key(2, turn) for turn in (1, 2, 3))]
     assert unselected_beside([key(0, 0), key(0, 1)]) == []
+
+
+def test_the_fastest_turn_is_that_of_the_best_speedup() -> None:
+    slow, fast = make_timing(span_ns=900_000), make_timing(span_ns=700_000)
+    records = [
+        make_record(0, evidence=make_evidence(run=make_run(trials=(make_trial(timing=slow),) * 3))),
+        make_record(1, evidence=make_evidence(run=make_run(trials=(make_trial(timing=fast),) * 3))),
+        make_record(2, evidence=make_evidence(run=make_run(trials=(make_trial(timing=fast),) * 3))),
+    ]
+    (cell,) = summarize(records)
+    assert cell.fastest is not None
+    assert cell.fastest.turn == str(records[1].key)
+    assert cell.fastest.speedup == cell.limits[-1].best_speedup
+    assert (cell.fastest.latency_ms, cell.fastest.latency_interval_ms) == (0.7, CellInterval(low=0.7, high=0.7))
+    verdict = records[1].verdict
+    assert (cell.fastest.roofline_share, cell.fastest.useful_share) == (verdict.roofline_share, verdict.useful_share)
+    assert cell.fastest.roofline_share is not None
+
+
+def test_a_latency_without_a_speedup_is_no_fastest_turn() -> None:
+    run = make_run(trials=(make_trial(timing=make_timing(stray=1)),) * 3)
+    (cell,) = summarize([make_record(evidence=make_evidence(run=run))])
+    assert cell.fastest is None

@@ -40,6 +40,10 @@ def cells_of_a_session() -> tuple[Cell, ...]:
     return summarize(records, plans)
 
 
+FASTEST = ["0.8000", "0.8000-0.8000", "70.2", "?"]
+"""Of ``make_record()`` with an unknown target indicator."""
+
+
 def text_of(cells: tuple[Cell, ...], width: int = 120) -> str:
     return "\n".join(render(cells, width))
 
@@ -53,9 +57,9 @@ reference on h100
                   correct %  target %  best speedup             fast_p %        fast_p.inst %
 case                    <=1       <=1    any target    0.5   0.8 1.0 1.2    0.5   0.8 1.0 1.2
 gemm_n7168_k5120      100.0     100.0  0.925  0.925  100.0 100.0   -   -  100.0 100.0   -   -
-                            turns
-case              N unknown infra
-gemm_n7168_k5120  1       -     -
+                                      fastest turn            turns
+case                  ms           95% %SOL useful  N unknown infra
+gemm_n7168_k5120  0.8000 0.8000-0.8000 70.2   0.00  1       -     -
 Evidence: 1 turn measured in this run (device: NVIDIA H200; measured 2026-11-29).
 Baseline: cublas 13.1.0 (torch.matmul) for gemm_n7168_k5120.
 N: trajectories x turns, less turns excluded for infrastructure faults; a turn that never happened
@@ -119,8 +123,8 @@ def rows_of(text: str) -> dict[str, list[str]]:
 
 def test_zero_is_a_dash_and_unknown_is_not_zero() -> None:
     rows = rows_of(text_of(cells_of_a_session(), 400).split("\n\n")[0])
-    assert rows["mha_bwd_d128"] == ["-"] * 16 + ["8", "-", "-"]
-    assert rows[FORWARD] == ["?"] * 16 + ["8", "1", "-"]
+    assert rows["mha_bwd_d128"] == ["-"] * 20 + ["8", "-", "-"]
+    assert rows[FORWARD] == ["?"] * 20 + ["8", "1", "-"]
     assert rows["mha_bwd_d128_causal"][0] == "?"
     assert rows["mha_bwd_d128_causal"][-3:] == ["7", "-", "1"]
 
@@ -128,7 +132,7 @@ def test_zero_is_a_dash_and_unknown_is_not_zero() -> None:
 def test_an_unknown_target_is_a_question_mark_beside_a_known_rate() -> None:
     evidence = make_evidence(instructions=make_instructions(outputs_match=False))
     row = rows_of(text_of(summarize([make_record(evidence=evidence)]), 400))[GEMM]
-    assert row == ["100.0", "?", "0.925", "?", "100.0", "100.0", "-", "-", "?", "?", "-", "-", "1", "1", "-"]
+    assert row == ["100.0", "?", "0.925", "?", "100.0", "100.0", "-", "-", "?", "?", "-", "-", *FASTEST, "1", "1", "-"]
 
 
 def test_cells_with_fewer_turns_leave_higher_limits_empty() -> None:
@@ -167,13 +171,13 @@ def test_no_cells_no_lines() -> None:
 def test_a_speed_that_nobody_knows_is_a_question_mark() -> None:
     untimed = report([made(measured=False), WRONG])
     row = rows_of(text_of(untimed.cells, 400))[GEMM]
-    assert row == ["100.0", "50.0", "100.0", "50.0", *["?"] * 10, "2", "-", "-"]
+    assert row == ["100.0", "50.0", "100.0", "50.0", *["?"] * 14, "2", "-", "-"]
     assert [fast.any.unknown for fast in untimed.cells[0].limits[-1].fast_p] == [1, 1, 1, 1]
     assert "0 correct turns without a known target indicator, 1 correct turn without a known speed; " in sentences(
         text_of(untimed.cells)
     )
     withheld = rows_of(text_of(report([made()]).cells, 400))[GEMM]
-    assert withheld == ["100.0", "100.0", *["-"] * 10, "1", "-", "-"]
+    assert withheld == ["100.0", "100.0", *["-"] * 14, "1", "-", "-"]
 
 
 def test_turns_that_were_not_selected_are_told() -> None:

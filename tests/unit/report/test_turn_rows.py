@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptxbench.records import Disturbance, DisturbanceKind
 from ptxbench.report.turn_rows import Work, summary_of, turn_row
 from tests.unit.factories import (
     BASELINE_NS,
@@ -70,3 +71,10 @@ def test_an_outlier_is_beyond_the_whiskers() -> None:
     assert found is not None
     assert (found.outliers, found.whisker_high_ms, found.max_ms) == (1, 1.3, 9.0)
     assert summary_of([[]]) is None
+
+
+def test_disturbances_are_told() -> None:
+    found = Disturbance(kind=DisturbanceKind.CLOCK_CHANGED, message="1500 to 1980 MHz", when="during")
+    evidence = make_evidence(run=make_run(disturbances=(found,)))
+    assert turn_row(make_record(evidence=evidence), None).disturbances == (found,)
+    assert turn_row(make_record(evidence=None), None).disturbances == ()

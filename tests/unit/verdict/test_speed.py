@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.records import Verdict
+from ptxbench.records import Disturbance, DisturbanceKind, Verdict
 from ptxbench.verdict import Flag, judge
 from ptxbench.verdict.speed import CLOCK_SLACK_NS, median_over_trials, physical_floor_ns
 from tests.unit.factories import (
@@ -181,3 +181,34 @@ def test_no_time_at_all_is_implausible_or_charged() -> None:
 
 def test_roofline_share_of_an_honest_kernel() -> None:
     assert timed(*[make_timing()] * 3).roofline_share == pytest.approx(FLOOR_NS / SPAN_NS)
+
+
+def test_latency_and_baseline_have_intervals_of_their_medians() -> None:
+    spans = tuple(range(700_000, 700_000 + 50_000, 1_000))
+    timing = make_timing().model_copy(update={"span_ns": spans, "wall_ns": tuple(span + 110_000 for span in spans)})
+    verdict = timed(timing, timing, timing, baseline=make_baseline(span_ns=tuple(range(740_000, 740_150))))
+    # Of 150 samples the 63rd and the 88th; here every value comes three times.
+    assert verdict.latency_interval_ms == (0.720, 0.729)
+    assert verdict.baseline_interval_ms == pytest.approx((0.740062, 0.740087))
+    assert verdict.latency_ms == 0.7245
+
+
+def test_the_interval_is_of_the_clock_that_was_believed() -> None:
+    hidden = make_timing(excess_ns=900_000)
+    verdict = timed(hidden, hidden, hidden)
+    assert (verdict.latency_source, verdict.latency_interval_ms) == ("oracle_clock", (1.7, 1.7))
+
+
+def test_too_few_samples_have_no_interval() -> None:
+    verdict = timed(*[make_timing()] * 3, baseline=make_baseline(span_ns=(BASELINE_NS,) * 5))
+    assert verdict.baseline_interval_ms is None
+    assert verdict.latency_interval_ms == (0.8, 0.8)
+
+
+@pytest.mark.parametrize("kind", DisturbanceKind)
+def test_a_disturbed_evaluation_shows_its_latency_and_has_no_speedup(kind: DisturbanceKind) -> None:
+    found = Disturbance(kind=kind, message="seen", when="during")
+    verdict = timed(*[make_timing()] * 3, disturbances=(found,))
+    withheld = kind in (DisturbanceKind.THROTTLED, DisturbanceKind.FOREIGN_PROCESS, DisturbanceKind.ECC)
+    assert (verdict.latency_ms, verdict.speedup is None) == (0.8, withheld)
+    assert verdict.flags == ((Flag.DISTURBED,) if withheld else ())

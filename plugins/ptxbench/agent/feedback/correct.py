@@ -26,6 +26,8 @@ _FLAGS = {
     Flag.CLOCK_DISAGREEMENT: "a clock outside your process saw more time than the device's activities account for; the "
     "latency is that clock's. Work after the call returns, host work or waiting inside the call count",
     Flag.DIFFERS_UNDER_PROFILER: "under the instruction profiler it ran other kernels or gave other outputs",
+    Flag.DISTURBED: "something outside of your kernel disturbed the measurement, also when it was repeated, so there "
+    "is no speedup",
     Flag.FAMILY_MISMATCH: "right on standard normal inputs only, so there is no speedup: on inputs that are shifted, "
     "have rows of large values or, where there are several sequences, other lengths, it fails or is far off",
     Flag.FAMILY_UNQUALIFIED: "nothing is known of inputs that are not standard normal: the library was no measure",

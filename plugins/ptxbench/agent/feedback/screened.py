@@ -11,7 +11,7 @@ SHOWN_FINDINGS = 6
 
 
 def describe(turn: Turn) -> Parts:
-    """Each finding with its line, or the kernels that are not the candidate's own."""
+    """Each finding with its line, or what was loaded that is not the candidate's own."""
     findings = turn.build.findings
     facts = [_finding(turn, finding) for finding in findings[:SHOWN_FINDINGS]]
     if len(findings) > SHOWN_FINDINGS:
@@ -21,7 +21,10 @@ def describe(turn: Turn) -> Parts:
         foreign = [
             short_name(launch.name) for launch in turn.evidence.run.launches if not is_kernel_of(launch.name, own)
         ]
-        facts.append(f"Kernels ran that your source does not define: {listed(foreign)}.")
+        if foreign:
+            facts.append(f"Kernels ran that your source does not define: {listed(foreign)}.")
+        else:
+            facts.append(f"While it ran, it {safe(turn.verdict.message)}.")
     return Parts(
         "Your kernel was rejected before its result was looked at: it uses something that is not allowed.",
         tuple(facts),

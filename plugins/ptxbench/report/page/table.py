@@ -11,7 +11,7 @@ from ptxbench.report.cell import AtLimit, Rate
 from ptxbench.report.notes import notes
 from ptxbench.report.page.board import Board, Row
 from ptxbench.report.sources import Source
-from ptxbench.report.terminal import best_text, rate_text
+from ptxbench.report.terminal import FASTEST, best_text, fastest_texts, rate_text
 
 _WIDE = 100_000
 """Notes are not wrapped: the page does that."""
@@ -77,6 +77,7 @@ def _columns(board: Board) -> list[_Column]:
     columns.append(_Column("best speedup", "target", lambda row: _best(row, inst=True), _nothing))
     columns += [_rate("fast_p %", str(p), _fast(number, inst=False)) for number, p in enumerate(thresholds)]
     columns += [_rate("fast_p.inst %", str(p), _fast(number, inst=True)) for number, p in enumerate(thresholds)]
+    columns += [_Column("fastest turn", title, _fastest(number), _fastest_turn) for number, title in enumerate(FASTEST)]
     columns.append(_Column("turns", "N", lambda row: str(row.cell.limits[-1].correct.turns), _nothing))
     columns.append(_Column("turns", "unknown", _unknown, _nothing))
     columns.append(_Column("turns", "infra", lambda row: str(row.cell.excluded or "-"), _nothing))
@@ -128,6 +129,14 @@ def _fast(number: int, *, inst: bool) -> Callable[[Row], Rate | None]:
 
 def _best(row: Row, *, inst: bool) -> str:
     return best_text(row.cell.limits[-1], inst=inst)
+
+
+def _fastest(number: int) -> Callable[[Row], str]:
+    return lambda row: fastest_texts(row.cell)[number]
+
+
+def _fastest_turn(row: Row) -> str:
+    return "" if row.cell.fastest is None else row.cell.fastest.turn
 
 
 def _unknown(row: Row) -> str:

@@ -217,6 +217,7 @@ def _facts(row: TurnRow) -> list[list[Any]]:
         ("Evidence", "text", row.evidence_origin),
         ("Baseline", "text", None if base is None else f"{base.library} {base.version}, {base.call}"),
         ("Achieved", "tflops", None if roof is None else roof.tflops),
+        ("Disturbances", "text", "; ".join(f"{each.kind}: {each.message}" for each in row.disturbances) or None),
         ("Model answered", "text", None if call is None else call.model),
         ("Reply ended", "text", None if call is None else call.ended),
         ("Input tokens", "count", None if call is None else call.usage.input_tokens),

@@ -38,10 +38,11 @@ const facts = (rows) => el('dl', { class: 'facts' }, rows.map(([title, value]) =
 function verdictPart(turn, texts, state) {
   const verdict = turn.verdict;
   const ratio = (value, digits = 3) => (value === null || value === undefined ? null : Number(value).toFixed(digits));
+  const interval = (ends) => (ends ? `, 95% ${NUMBER.format(ends[0])} to ${NUMBER.format(ends[1])}` : '');
   const numbers = [
     ['Speedup', verdict.speedup === null ? null : `${ratio(verdict.speedup)}x`],
-    ['Latency', verdict.latency_ms === null ? null : `${NUMBER.format(verdict.latency_ms)} ms (${verdict.latency_source})`],
-    ['Baseline', verdict.baseline_ms === null ? null : `${NUMBER.format(verdict.baseline_ms)} ms`],
+    ['Latency', verdict.latency_ms === null ? null : `${NUMBER.format(verdict.latency_ms)} ms${interval(verdict.latency_interval_ms)} (${verdict.latency_source})`],
+    ['Baseline', verdict.baseline_ms === null ? null : `${NUMBER.format(verdict.baseline_ms)} ms${interval(verdict.baseline_interval_ms)}`],
     ['Share of roofline', verdict.roofline_share === null ? null : `${(100 * verdict.roofline_share).toFixed(1)}%`],
     ['Useful share', ratio(verdict.useful_share)],
     ['Relative RMS error', verdict.relative_rms === null ? null : Number(verdict.relative_rms).toExponential(2)],
