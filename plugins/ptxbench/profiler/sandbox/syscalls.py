@@ -29,8 +29,6 @@ _AF_UNIX, _AF_NETLINK = 1, 16
 REFUSED: dict[str, tuple[int, int | None]] = {
     # other processes
     "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
     "kcmp": (312, 272),
@@ -95,6 +93,8 @@ _FORKS: dict[str, tuple[int, int | None]] = {"fork": (57, None), "vfork": (58, N
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SIGNALS = {"kill": (62, 129), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
+_MEMORY = {"process_vm_readv": (310, 270), "process_vm_writev": (311, 271)}
+"""Of the process itself they are a way to try an address, which tools that unwind a stack use."""
 _PRCTL = (157, 167)
 _PRCTL_REFUSED = (kernel.PR_SET_PDEATHSIG, kernel.PR_SET_DUMPABLE, kernel.PR_SET_CHILD_SUBREAPER)
 _SOCKETS = {"socket": (41, 198), "socketpair": (53, 199)}
@@ -162,6 +162,8 @@ def program(machine: str, pid: int, *, tool: bool = False) -> bytes:
             parts += _by_argument(numbers[column], 0, (_AF_UNIX, _AF_NETLINK), refused=False)
         for numbers in _SIGNALS.values():
             parts += _by_argument(numbers[column], 0, (pid,), refused=False)
+    for numbers in _MEMORY.values():
+        parts += _by_argument(numbers[column], 0, (pid,), refused=False)
     parts += _by_argument(_PRCTL[column], 0, _PRCTL_REFUSED, refused=True)
     for each in refused.values():
         number = each[column]
