@@ -212,6 +212,7 @@ CANDIDATES = {
     "raises": "raise(SIGTERM);",
     "stops": "kill(getpid(), SIGSTOP);",
     "threads": THREADS,
+    "many_threads": THREADS.replace("count < 5000", "count < 1000").replace("printf", "for (;;) pause(); printf"),
     "hog": HOG,
     "double_fork": ESCAPING,
     "bomb": "if (fork() == 0) for (;;) fork();",
@@ -319,7 +320,16 @@ def test_host_memory_is_limited(folder: Path, candidates: Path, monkeypatch: pyt
     worker = run(candidates, "hog")
     with pytest.raises(WorkerError, match="was ended by SIGKILL"):
         worker.call()
-    assert "MiB of host memory, 96 MiB are allowed" in worker.output_tail()
+    assert "MiB of host memory and 1 threads, 96 MiB and 512 are allowed" in worker.output_tail()
+    worker.close()
+
+
+def test_threads_that_the_kernel_does_not_count_are_counted_by_the_keeper(candidates: Path) -> None:
+    needs("pid")
+    worker = run(candidates, "many_threads", ("mount", "pid", "proc"))
+    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
+        worker.call()
+    assert "are allowed" in worker.output_tail()
     worker.close()
 
 
