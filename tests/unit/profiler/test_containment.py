@@ -376,6 +376,12 @@ def test_a_choice_is_remembered_for_the_driver(tmp_path: Path, monkeypatch: pyte
     assert settled(probe, "580.1", again=True) == first
 
 
+def test_a_choice_that_cannot_be_kept_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "containment").write_text("no folder")
+    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
+    assert settled(lambda layers: "", "580.1").layers == OPTIONAL
+
+
 def test_the_operator_can_leave_layers_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(containment.WITHOUT, "pid, ipc")
     choice = wanted()
