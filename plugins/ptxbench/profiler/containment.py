@@ -6,6 +6,7 @@ of what it did set up is for a probe on the device to tell (``containment_probe`
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -83,8 +84,9 @@ def settled(probe: Probe, driver: str, *, again: bool = False) -> Choice:
     if not again and (known := _remembered(path)):
         return known
     choice = choose(probe, wish)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (choice.model_dump_json(indent=1) + "\n").encode())
+    # Without a cache it is found out again by the next oracle.
+    with contextlib.suppress(OSError):
+        write_whole(path, (choice.model_dump_json(indent=1) + "\n").encode())
     return choice
 
 

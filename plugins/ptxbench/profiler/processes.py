@@ -44,9 +44,11 @@ def end_all(pid: int) -> None:
 def _children(pid: int) -> list[int]:
     """Children of every thread (proc(5), ``CONFIG_PROC_CHILDREN``)."""
     found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError, ValueError):
-            found += map(int, path.read_text().split())
+    # The process, or one of its threads, may end meanwhile.
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, ValueError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return found
 
 
@@ -57,6 +59,16 @@ def _by_parent() -> defaultdict[int, list[int]]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             found[int(path.read_text().rpartition(")")[2].split()[1])].append(int(path.parent.name))
     return found
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code, negative for a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:  # most real-time signals have no name
+        return f"was ended by signal {-code}"
 
 
 class Handle:

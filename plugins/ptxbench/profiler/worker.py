@@ -29,7 +29,7 @@ from ptxbench.profiler import sandbox
 from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
 from ptxbench.profiler.endings import LIVING, remove_folder
 from ptxbench.profiler.environment import minimal_environment, parent_folder
-from ptxbench.profiler.processes import Handle, descendants, end_all
+from ptxbench.profiler.processes import Handle, descendants, end_all, ending
 from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
 from ptxbench.records import Containment, RunStatus
 
@@ -38,6 +38,8 @@ END_TIMEOUT_S = 5.0
 """From the end of the channel to the end of the process."""
 GONE_TIMEOUT_S = 30.0
 """From SIGKILL to the end of a process whose kernels the driver has to stop."""
+KEEPERS_TIMEOUT_S = 2.0
+"""From the end of a candidate's process to that of its keepers."""
 _END_POLL_S = 0.002
 LOAD_TIMEOUT_S = 20.0
 CALL_TIMEOUT_S = 10.0
@@ -68,15 +70,6 @@ def sandbox_command(*flags: str, prefix: Sequence[str] = (), choice: Choice | No
     # -P: the script's folder is not importable; -s: nor is the user's own site folder.
     argv = [*prefix, sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), layers, *hidden, *flags]
     return Command(argv, by_path=bool(prefix), missing=choice.dropped)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:  # most real-time signals have no name
-        return f"was ended by signal {-code}"
 
 
 class Worker:
@@ -208,7 +201,7 @@ class Worker:
                 return Connection(accepted.detach())
             code = self.exit_code(0.0)
             if code is not None:
-                raise WorkerError(RunStatus.CRASHED, f"the process {_ending(code)} before connecting")
+                raise WorkerError(RunStatus.CRASHED, f"the process {ending(code)} before connecting")
         raise WorkerError(RunStatus.TIMEOUT, f"no connection within {timeout_s:.0f} s")
 
     def _receive(self, timeout_s: float) -> bytes:
@@ -226,7 +219,7 @@ class Worker:
         code = self.exit_code(END_TIMEOUT_S)
         if code is None:
             return WorkerError(RunStatus.CRASHED, "the process closed its channel but did not end")
-        return WorkerError(RunStatus.CRASHED, f"the process {_ending(code)} during a call", code if code < 0 else None)
+        return WorkerError(RunStatus.CRASHED, f"the process {ending(code)} during a call", code if code < 0 else None)
 
     def exit_code(self, timeout_s: float) -> int | None:
         """The exit code, negative for a signal, once the process ends within the time; else None.
@@ -365,23 +358,29 @@ class Worker:
         """Send SIGKILL to all that was started here without waiting for the driver to clean up."""
         if self.process.returncode is not None:
             return
-        if self.containment is None or "pid" not in self.containment.active:
-            # A namespace would end with its first process; here they are looked for while their parents still live.
-            end_all(self.process.pid)
-        if self._handle is not None:
+        if self._handle is not None and self.containment is not None and "pid" in self.containment.active:
+            # Its namespace ends with it. The keepers stay until then, so that whoever looks sees whose process it is.
             self._handle.kill()
+            return
+        end_all(self.process.pid)
+        self._kill_group()
+
+    def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Kill all processes, wait for their end and remove the private folders. Idempotent."""
         self.kill()
-        self.process.wait()
         if self._handle is not None:
-            # The keepers may be gone while the driver still clears up behind the candidate's process.
             self._handle.ended(GONE_TIMEOUT_S)
             self._handle.close()
             self._handle = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(KEEPERS_TIMEOUT_S)
+        if self.process.returncode is None:
+            self._kill_group()
+            self.process.wait()
         self._release()
         LIVING.discard(self)
 

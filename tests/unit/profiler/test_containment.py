@@ -212,6 +212,7 @@ CANDIDATES = {
     "raises": "raise(SIGTERM);",
     "stops": "kill(getpid(), SIGSTOP);",
     "threads": THREADS,
+    "many_threads": THREADS.replace("count < 5000", "count < 1000").replace("printf", "for (;;) pause(); printf"),
     "hog": HOG,
     "double_fork": ESCAPING,
     "bomb": "if (fork() == 0) for (;;) fork();",
@@ -319,7 +320,16 @@ def test_host_memory_is_limited(folder: Path, candidates: Path, monkeypatch: pyt
     worker = run(candidates, "hog")
     with pytest.raises(WorkerError, match="was ended by SIGKILL"):
         worker.call()
-    assert "MiB of host memory, 96 MiB are allowed" in worker.output_tail()
+    assert "MiB of host memory and 1 threads, 96 MiB and 512 are allowed" in worker.output_tail()
+    worker.close()
+
+
+def test_threads_that_the_kernel_does_not_count_are_counted_by_the_keeper(candidates: Path) -> None:
+    needs("pid")
+    worker = run(candidates, "many_threads", ("mount", "pid", "proc"))
+    with pytest.raises(WorkerError, match="was ended by SIGKILL"):
+        worker.call()
+    assert "are allowed" in worker.output_tail()
     worker.close()
 
 
@@ -364,6 +374,12 @@ def test_a_choice_is_remembered_for_the_driver(tmp_path: Path, monkeypatch: pyte
     assert len(probed) == 2 * count
     next((tmp_path / "containment").iterdir()).write_text("{")
     assert settled(probe, "580.1", again=True) == first
+
+
+def test_a_choice_that_cannot_be_kept_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "containment").write_text("no folder")
+    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
+    assert settled(lambda layers: "", "580.1").layers == OPTIONAL
 
 
 def test_the_operator_can_leave_layers_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def test_numbers_are_those_of_the_headers(column: int) -> None:
         pytest.skip(f"no {HEADERS[column]}")
     text = HEADERS[column].read_text()
     found = {name: int(number) for name, number in re.findall(r"#define\s+__NR(?:3264)?_(\w+)\s+(\d+)", text)}
-    tables = (REFUSED, syscalls._PROGRAMS, syscalls._LEAVING_THE_GROUP, syscalls._FORKS)
-    tables += (syscalls._SIGNALS, syscalls._SOCKETS, syscalls._MEMORY)
-    named = {name: pair[column] for table in tables for name, pair in table.items()}
+    own = syscalls._SIGNALS | syscalls._SOCKETS | syscalls._MEMORY
+    table = {**REFUSED, **syscalls._PROGRAMS, **syscalls._LEAVING_THE_GROUP, **syscalls._FORKS, **own}
+    named = {name: pair[column] for name, pair in table.items()}
     named |= {"clone": syscalls._CLONE[column], "clone3": syscalls._CLONE3[column], "prctl": syscalls._PRCTL[column]}
     # Headers may be older than a call.
     assert {name: found.get(name) for name in named if name in found or named[name] is None} == {

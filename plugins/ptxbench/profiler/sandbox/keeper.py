@@ -12,6 +12,7 @@ import time
 from typing import NoReturn
 
 from . import kernel
+from .limits import PROCESSES
 
 WATCH_S = 0.25
 """Between two looks at the memory: a look takes some 50 us of another processor."""
@@ -21,6 +22,8 @@ LEAST_MEMORY_BYTES = 2 << 30
 MEMORY_SHARE = 0.5
 """Of what the machine, or this control group, has left when the sandbox starts."""
 _STATUS = struct.Struct("i")
+_THREADS_FIELD, _PAGES_FIELD = 17, 21
+"""num_threads and rss of /proc/PID/stat, counted behind the program's name (proc(5))."""
 _PAGE_BYTES = resource.getpagesize()
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -47,16 +50,22 @@ def keep(child: int, most_bytes: int, *, report: int | None, whole_namespace: bo
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     while (status := _reap(child)) is None:
         signal.sigtimedwait({signal.SIGCHLD}, WATCH_S)
-        used = _resident_bytes(child, whole_namespace=whole_namespace)
-        if used > most_bytes:
-            text = f"ended: it filled {used >> 20} MiB of host memory, {most_bytes >> 20} MiB are allowed\n"
-            os.write(2, text.encode())
+        used, threads = _usage(child, whole_namespace=whole_namespace)
+        if used > most_bytes or threads > PROCESSES:
+            found = f"{used >> 20} MiB of host memory and {threads} threads"
+            _say(f"ended: it has {found}, {most_bytes >> 20} MiB and {PROCESSES} are allowed")
             os.kill(child, signal.SIGKILL)
     if report is None:
         _end_orphans()
         _end_as(status)
     os.write(report, _STATUS.pack(status))
     os._exit(0)
+
+
+def _say(text: str) -> None:
+    # The candidate may have filled the file.
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode())
 
 
 def relay(child: int, report: int) -> NoReturn:
@@ -101,15 +110,18 @@ def _end_orphans() -> None:
                 pass
 
 
-def _resident_bytes(child: int, *, whole_namespace: bool) -> int:
+def _usage(child: int, *, whole_namespace: bool) -> tuple[int, int]:
+    """Bytes of host memory and threads, of the candidate's process or of all but this one in its namespace."""
     own = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()] if whole_namespace else [child]
-    total = 0
+    used = threads = 0
     for pid in pids:
         if pid != own:
-            with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/statm") as sizes:
-                total += int(sizes.read().split()[1]) * _PAGE_BYTES
-    return total
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+                threads += int(fields[_THREADS_FIELD])
+                used += int(fields[_PAGES_FIELD]) * _PAGE_BYTES
+    return used, threads
 
 
 def _end_as(status: int) -> NoReturn:
