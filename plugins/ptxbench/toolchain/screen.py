@@ -250,7 +250,11 @@ def _entry_points(tokens: Sequence[Token]) -> Iterator[_Hit]:
     lookups = [i for i, token in enumerate(tokens) if token.text in rules.ENTRY_POINT_LOOKUP]
     if not lookups:
         return
-    names = [token for token in tokens if token.kind is Kind.STRING and _DRIVER_NAME.fullmatch(token.text)]
+    # A function that the source names as well is linked to, and its name in a string is that of a message.
+    linked = {token.text for token in tokens if token.kind is Kind.NAME} - rules.ENTRY_POINT_LOOKUP
+    looked_up = {position + 2 for position in lookups}
+    places = [i for i, token in enumerate(tokens) if token.kind is Kind.STRING and _DRIVER_NAME.fullmatch(token.text)]
+    names = [tokens[i] for i in places if i in looked_up or tokens[i].text not in linked]
     for token in names:
         if not rules.ALLOWED_ENTRY_POINT.fullmatch(token.text):
             yield _Hit(ScreenRule.DRIVER_ENTRY_POINT, f"looks up the driver function {token.text}", token.line)

@@ -68,6 +68,8 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ("cudaGetDriverEntryPoint(name, &f, 0, 0);", "driver-entry-point"),
         ("auto lookup = cuGetProcAddress;", "driver-entry-point"),
         ('cudaGetDriverEntryPoint("\\143uInit", &f, 0, 0);', "driver-entry-point"),
+        ('cudaGetDriverEntryPoint("cuInit", &f, 0, 0); cuInit(0);', "driver-entry-point"),
+        ('f("cuTensorMapEncodeTiled", "cuGetProcAddress"); auto g = &cuGetProcAddress;', "driver-entry-point"),
     ],
 )
 def test_what_is_found(screen: Screen, source: str, rule: str):
@@ -81,6 +83,7 @@ def test_what_is_found(screen: Screen, source: str, rule: str):
         'const char* names[] = {"libcublas.so.12", "cublasGemmEx"};',
         'cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, cudaEnableDefault, &status);',
         'const char* name = "cuTensorMapEncodeTiled"; cudaGetDriverEntryPoint(name, &f, 0, &status);',
+        'cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &f, 0, &s); expect(cuInit(0), "cuInit");',
         'asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0}, %1, %2, 1;" : "+f"(x) : "l"(a));',
         'asm volatile("{.reg .b64 r; .reg .pred p; L: mov.b64 r, %0; bar.sync 0; // words: .b8\\n}" : : "l"(x));',
         'asm("pause"); char text[] = ".byte 0x0f";',
