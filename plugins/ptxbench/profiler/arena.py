@@ -171,12 +171,6 @@ class Arena:
         """Wait for everything that was enqueued on the device."""
         check(self._cudart.cudaDeviceSynchronize())
 
-    def reach(self) -> None:
-        """Return when a kernel of this process has run. The device runs kernels of one process at a time, so that this
-        waits for what another process has left running."""
-        self._canary[:1].neg()
-        self.wait()
-
     def write(self, sources: Mapping[str, torch.Tensor]) -> None:
         """Copy each named input; asynchronous."""
         for name, source in sources.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -57,6 +58,10 @@ class _Image(Record):
     image: Annotated[str, StringConstraints(max_length=2 * MAX_IMAGE_BYTES)]
 
 
+_STRING = re.compile(rb"(?<=\0)[!-~]{2,200}(?=\0)")
+"""Read once for each object: searching it for each of the 400 names took 0.1 s of every evaluation."""
+
+
 class Image(NamedTuple):
     """One cubin, read."""
 
@@ -85,8 +90,8 @@ class Own(NamedTuple):
     sha256: frozenset[str]
     """Of its cubins, whole."""
     images: tuple[Image, ...]
-    data: bytes
-    """The whole file."""
+    strings: frozenset[bytes]
+    """What stands in the file between two zero bytes and can be a name."""
 
 
 def read_image(data: bytes) -> Image:
@@ -103,7 +108,7 @@ def own_code(so_path: Path) -> Own:
     section = elf.section(fatbin.SECTION)
     cubins = fatbin.cubins(elf.content(section)) if section is not None else ()
     hashes = frozenset(hashlib.sha256(cubin).hexdigest() for cubin in cubins)
-    return Own(hashes, tuple(map(read_image, cubins)), data)
+    return Own(hashes, tuple(map(read_image, cubins)), frozenset(_STRING.findall(data)))
 
 
 def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) -> LoadedCode:
@@ -123,7 +128,7 @@ def observe(worker: Worker, so_path: Path, before: Mapped, after: list[Mapped]) 
     unread = "" if before.readable else "what is mapped in the process could not be read"
     device = {
         "modules": modules,
-        "entry_points": tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.data)})),
+        "entry_points": tuple(sorted({*told.entry_points, *_assembled(told.lookups, own.strings)})),
         "unknown": told.fault or unread or ("" if modules else "the driver told of no module that was loaded"),
     }
     return host.model_copy(update=device)
@@ -137,13 +142,13 @@ def _ask(worker: Worker) -> _Loaded:
         raise failure_of(reply, RunStatus.RUNTIME_ERROR) from None
 
 
-def _assembled(lookups: tuple[str, ...], data: bytes) -> list[str]:
+def _assembled(lookups: tuple[str, ...], strings: frozenset[bytes]) -> list[str]:
     """Lookups of names that no string of the object is: put together at run time.
 
     The CUDA runtime, which is linked into every object, looks up some 400 driver functions when it starts, all of them
     by strings that it holds. What the source spells out is the screen's to read.
     """
-    return [name for name in lookups if b"\0" + name.encode() + b"\0" not in data]
+    return [name for name in lookups if name.encode() not in strings]
 
 
 def _module(worker: Worker, told: _Told, own: Own) -> LoadedModule:

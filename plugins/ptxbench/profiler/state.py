@@ -126,10 +126,6 @@ class WorkloadState:
             self.arena.poison()
         self.arena.wait()
 
-    def reach_device(self) -> None:
-        """Return when the device has time for this process, that is, when a call has really ended."""
-        self.arena.reach()
-
     def compare(self, draw: CheckedDraw, iteration: int, *, share: float = 1.0) -> CheckedCall:
         """Compare the arena's outputs with the references, its inputs with the staged draw, its guards.
 

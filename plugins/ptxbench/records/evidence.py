@@ -126,8 +126,7 @@ class Timing(Record):
     span_ns: tuple[Nanoseconds, ...]
     """Timed iterations only, CUPTI, as reported by the process that ran the kernel."""
     wall_ns: tuple[Nanoseconds, ...]
-    """The same iterations by the oracle's own clock: request sent to reply received, and the device free for the oracle
-    (in older evidence to reply received)."""
+    """The same iterations by the oracle's own clock: request sent to reply received."""
     activities: tuple[int, ...]
     """Device activities (kernels, copies, sets) per timed iteration."""
     stray: int = 0

@@ -98,7 +98,7 @@ def stand_ins(
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
         families=[SimpleNamespace(draw=SimpleNamespace(family=family)) for family in families],
-        stage=lambda _: None, stage_fresh=lambda _: None, reach_device=lambda: None, guards_intact=lambda: True,
+        stage=lambda _: None, stage_fresh=lambda _: None, guards_intact=lambda: True,
         compare=lambda _, iteration: check(iteration), baseline=BASELINE,
     )  # fmt: skip
     return state, nothing

@@ -2,12 +2,11 @@
 
 import json
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
+from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timing_of
 from ptxbench.profiler.replies import Recording, recording_of
 from ptxbench.records import CheckedCall, KernelLaunch, Timing
 from tests.unit.factories import make_call, make_comparison
@@ -66,18 +65,6 @@ def test_launches_are_sorted_and_rounded() -> None:
 )
 def test_failed(call: CheckedCall, wasted: bool) -> None:
     assert failed(call) is wasted
-
-
-def test_a_call_lasts_until_the_device_is_reached() -> None:
-    # A process that answers before its work is done holds up the oracle's own: that time is the call's.
-    state: Any = SimpleNamespace(
-        source=SimpleNamespace(draw=object), stage_fresh=lambda _: None, reach_device=lambda: time.sleep(0.02)
-    )
-    worker: Any = SimpleNamespace(begin_call=time.perf_counter_ns, finish_call=lambda: None)
-    walls, checked = timed_loop(state, worker, 0, 2, {})
-    assert len(walls) == 2
-    assert min(walls) >= 20_000_000
-    assert checked == []
 
 
 def test_stopwatch_adds_up_by_stage_and_remembers_the_last() -> None:
