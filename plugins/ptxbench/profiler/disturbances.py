@@ -72,16 +72,39 @@ def _others(found: tuple[Any, Any]) -> frozenset[int]:
     return frozenset(pid for pid in pids if not _ours(pid))
 
 
+class _Identity(NamedTuple):
+    """A process by its number and when it started: numbers are used again."""
+
+    pid: int
+    started: int
+    """In ticks since the machine was started."""
+
+
+_seen: set[_Identity] = set()
+"""Processes that were ours when they were looked at. One whose parent is killed keeps its context for a while, as a
+child of ``init``: nothing else tells then whose it was (H200, after a killed candidate)."""
+
+
+def _stat(pid: int) -> tuple[_Identity, int] | None:
+    """A process and its parent's number; None where there is no such process any more."""
+    try:
+        # The second field is a name in brackets, which may hold anything (proc_pid_stat(5)).
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return _Identity(pid, int(fields[19])), int(fields[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _ours(pid: int) -> bool:
-    """Whether a process is this one or descends from it; one that has ended is taken to have been."""
+    """Whether a process is this one or descends from it, or did; one that has ended is taken to have been."""
+    line: list[_Identity] = []
     for _ in range(_ANCESTORS):
-        if pid == os.getpid():
+        found = _stat(pid)
+        if found is None or found[0] in _seen or pid == os.getpid():
+            _seen.update(line)
             return True
-        try:
-            # The second field is a name in brackets, which may hold anything.
-            pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            return True
+        line.append(found[0])
+        pid = found[1]
         if pid <= 1:
             return False
     return False

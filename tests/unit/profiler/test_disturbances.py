@@ -171,3 +171,16 @@ def test_clocks_tell_of_throttling(samples: list[tuple[int, tuple[str, ...]]], e
     assert kinds(trials(*samples)) == expected
     found = disturbances.since(None, trials(*samples))
     assert disturbances.disturbing(found) is ("throttled" in expected)
+
+
+def test_what_was_ours_stays_ours_when_its_parent_is_killed() -> None:
+    program = "from subprocess import *; print(Popen(['sleep', '30'], stdout=DEVNULL).pid, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert disturbances._ours(pid)
+        parent.kill()
+    try:
+        assert disturbances._ours(pid)
+    finally:
+        os.kill(pid, 9)
