@@ -76,12 +76,13 @@ REFUSED = {
     ),
     "mount": ("write_/etc/ptxbench", "write_/usr/ptxbench", "write_object", "write_folder"),
     "proc": ("write_/proc/sys/kernel/core_pattern",),
-    "capabilities": ("setuid", "raise_limit"),
+    "uid": ("setuid",),
+    "capabilities": ("raise_limit",),
     "network": ("abstract",),
     "ipc": ("shared_memory",),
 }
 ERRORS = {"seccomp": {"EPERM"}, "mount": {"EROFS", "EACCES"}, "proc": {"EROFS", "EACCES"}}
-ERRORS |= {"capabilities": {"EPERM", "EINVAL"}}  # EINVAL: its user namespace has no root
+ERRORS |= {"capabilities": {"EPERM"}, "uid": {"EPERM", "EINVAL"}}  # EINVAL: its user namespace has no root
 ERRORS |= {"network": {"ECONNREFUSED"}, "ipc": {"ENOENT"}}
 
 
@@ -143,6 +144,29 @@ def test_each_layer_can_stand_alone(tmp_path: Path) -> None:
         found = json.loads(process.communicate(timeout=60)[0])
         assert {*found["active"], *found["missing"]} == {*BASE, layer}
         assert set(BASE) <= set(found["active"])
+
+
+AS_IN_A_CONTAINER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from sandbox import syscalls
+syscalls.REFUSED = {name: syscalls.REFUSED[name] for name in ("unshare", "mount", "perf_event_open")}
+syscalls._PRCTL_REFUSED, syscalls._MEMORY = (), {}
+syscalls.install(tool=True)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_where_namespaces_are_refused_the_other_layers_stand(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    describe = [sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), "--describe", f"--layers={','.join(OPTIONAL)}"]
+    command = [sys.executable, "-c", AS_IN_A_CONTAINER, str(SANDBOX_PROGRAM.parents[1]), *describe]
+    found = json.loads(subprocess.run(command, cwd=work, capture_output=True, check=True, timeout=60).stdout)
+    assert {*found["active"], *found["missing"]} == set(ALL)
+    assert {*BASE, "seccomp", "capabilities"} <= set(found["active"])
+    refused = {name: found["missing"][name] for name in ("user", "mount", "pid", "network", "ipc", "uts", "cgroup")}
+    assert set(refused.values()) == {"unshare: Operation not permitted"}
 
 
 def test_an_unprivileged_user_has_layers_too() -> None:
