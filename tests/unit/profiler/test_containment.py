@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxbench.errors import InfrastructureError
-from ptxbench.profiler import containment, defences
-from ptxbench.profiler.containment import ALL, BASE, OPTIONAL, Choice, choose, describe_here, settled, wanted
+from ptxbench.profiler.containment import ALL, BASE, OPTIONAL, describe_here
 from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.worker import ALWAYS, SANDBOX_PROGRAM, Worker
 from ptxbench.records import Containment, RunStatus
@@ -76,12 +74,13 @@ REFUSED = {
     ),
     "mount": ("write_/etc/ptxbench", "write_/usr/ptxbench", "write_object", "write_folder"),
     "proc": ("write_/proc/sys/kernel/core_pattern",),
-    "capabilities": ("setuid", "raise_limit"),
+    "uid": ("setuid",),
+    "capabilities": ("raise_limit",),
     "network": ("abstract",),
     "ipc": ("shared_memory",),
 }
 ERRORS = {"seccomp": {"EPERM"}, "mount": {"EROFS", "EACCES"}, "proc": {"EROFS", "EACCES"}}
-ERRORS |= {"capabilities": {"EPERM", "EINVAL"}}  # EINVAL: its user namespace has no root
+ERRORS |= {"capabilities": {"EPERM"}, "uid": {"EPERM", "EINVAL"}}  # EINVAL: its user namespace has no root
 ERRORS |= {"network": {"ECONNREFUSED"}, "ipc": {"ENOENT"}}
 
 
@@ -143,6 +142,29 @@ def test_each_layer_can_stand_alone(tmp_path: Path) -> None:
         found = json.loads(process.communicate(timeout=60)[0])
         assert {*found["active"], *found["missing"]} == {*BASE, layer}
         assert set(BASE) <= set(found["active"])
+
+
+AS_IN_A_CONTAINER = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from sandbox import syscalls
+syscalls.REFUSED = {name: syscalls.REFUSED[name] for name in ("unshare", "mount", "perf_event_open")}
+syscalls._PRCTL_REFUSED, syscalls._MEMORY = (), {}
+syscalls.install(tool=True)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_where_namespaces_are_refused_the_other_layers_stand(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    describe = [sys.executable, "-P", "-s", str(SANDBOX_PROGRAM), "--describe", f"--layers={','.join(OPTIONAL)}"]
+    command = [sys.executable, "-c", AS_IN_A_CONTAINER, str(SANDBOX_PROGRAM.parents[1]), *describe]
+    found = json.loads(subprocess.run(command, cwd=work, capture_output=True, check=True, timeout=60).stdout)
+    assert {*found["active"], *found["missing"]} == set(ALL)
+    assert {*BASE, "seccomp", "capabilities"} <= set(found["active"])
+    refused = {name: found["missing"][name] for name in ("user", "mount", "pid", "network", "ipc", "uts", "cgroup")}
+    assert set(refused.values()) == {"unshare: Operation not permitted"}
 
 
 def test_an_unprivileged_user_has_layers_too() -> None:
@@ -338,58 +360,3 @@ def test_containment_is_told_before_the_candidate_is_loaded(folder: Path) -> Non
     assert worker.containment is not None
     assert set(worker.containment.active) == {*ALWAYS, *BASE, "seccomp"}
     worker.close()
-
-
-def test_all_layers_are_chosen_where_they_work() -> None:
-    assert choose(lambda layers: "", Choice(layers=OPTIONAL)) == Choice(layers=OPTIONAL)
-
-
-@pytest.mark.parametrize("broken", [{"ipc"}, {"pid", "ipc"}, {"user", "seccomp"}, set(OPTIONAL)])
-def test_layers_that_break_the_device_are_dropped(broken: set[str]) -> None:
-    choice = choose(lambda layers: "invalid handle" if broken & set(layers) else "", Choice(layers=OPTIONAL))
-    assert choice.layers == tuple(layer for layer in OPTIONAL if layer not in broken)
-    assert choice.dropped == dict.fromkeys(
-        [layer for layer in OPTIONAL if layer in broken], "CUDA did not work inside: invalid handle"
-    )
-
-
-def test_a_machine_where_nothing_works_is_no_fault_of_the_layers() -> None:
-    with pytest.raises(InfrastructureError, match=r"no sandbox works on this machine.*no device"):
-        choose(lambda layers: "no device", Choice(layers=OPTIONAL))
-
-
-def test_a_choice_is_remembered_for_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
-    probed: list[tuple[str, ...]] = []
-
-    def probe(layers: tuple[str, ...]) -> str:
-        probed.append(layers)
-        return "no" if "ipc" in layers else ""
-
-    first = settled(probe, "580.1")
-    count = len(probed)
-    assert settled(probe, "580.1") == first
-    assert len(probed) == count
-    assert settled(probe, "580.2") == first
-    assert len(probed) == 2 * count
-    next((tmp_path / "containment").iterdir()).write_text("{")
-    assert settled(probe, "580.1", again=True) == first
-
-
-def test_a_choice_that_cannot_be_kept_is_made_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "containment").write_text("no folder")
-    monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path))
-    assert settled(lambda layers: "", "580.1").layers == OPTIONAL
-
-
-def test_the_operator_can_leave_layers_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(containment.WITHOUT, "pid, ipc")
-    choice = wanted()
-    assert not {"pid", "ipc"} & set(choice.layers)
-    assert set(choice.dropped) == {"pid", "ipc"}
-
-
-def test_a_self_test_can_switch_containment_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defences, "_off", frozenset({"containment"}))
-    assert wanted().layers == ()
-    assert set(wanted().dropped) == set(OPTIONAL)

@@ -91,4 +91,4 @@ def _expect_readable(path: str) -> None:
         if folder == "/":
             return
         folder = os.path.dirname(folder)
-    raise OSError(f"other users may not read {path}")
+    raise OSError("other users may not read this interpreter and its libraries")
