@@ -16,12 +16,39 @@ if TYPE_CHECKING:
 SafetyTool = Literal["memcheck", "initcheck", "synccheck", "racecheck"]
 
 
+DeviceState = Literal["ready", "busy", "paused", "quarantined", "restarting", "qualifying"]
+
+
+class DeviceHealth(Record):
+    """One GPU behind a profiler."""
+
+    name: str
+    """As CUDA_VISIBLE_DEVICES names it for the processes that use it."""
+    index: int
+    """Position among the profiler's devices."""
+    state: DeviceState
+    reason: str = ""
+    """Why it is not ready, in words; empty otherwise."""
+    temperature_c: int | None = None
+    """Last reading; None where nothing was read."""
+    running: int = 0
+    """Operations on the device."""
+    queued: int = 0
+    """Operations that wait and would go to this device, as things stand."""
+    resident: tuple[str, ...] = ()
+    """Names of the cases whose state is in its memory."""
+    since: str = ""
+    """When it came to be in this state, UTC, ISO 8601."""
+
+
 class Health(Record):
     """What stands behind a profiler now."""
 
     kind: str
     device: DeviceIdentity | None
     message: str
+    devices: tuple[DeviceHealth, ...] = ()
+    """The devices one by one, where the profiler watches them."""
 
 
 class Profiler(Protocol):
