@@ -24,6 +24,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, tools
 from ptxbench.profiler.device import describe_device
 from ptxbench.profiler.evaluation import evaluate
+from ptxbench.profiler.footprint import STATE_SHARE
 from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
@@ -32,8 +33,6 @@ from ptxbench.profiler.worker import Command, Worker, end_with, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
-STATE_SHARE = 0.6
-"""Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
 
 
 def baseline_worker() -> Worker:
