@@ -34,6 +34,14 @@ def driver_version() -> str:
     return "unknown"
 
 
+def device_uuid() -> str:
+    """UUID of device 0 of this process, as NVML and CUDA_VISIBLE_DEVICES write that of a whole GPU."""
+    import torch
+
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+
+
 def describe_device() -> DeviceIdentity:
     """Identity and ceilings of device 0 of this process. Raises InfrastructureError("no_device")."""
     import torch
