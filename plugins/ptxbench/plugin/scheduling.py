@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,22 +57,6 @@ def own_share(nodeids: Sequence[str], environ: Mapping[str, str], workers: int) 
     """Indices of the items that this process will run: all of them outside a worker."""
     share = environ.get(SHARE_VARIABLE)
     return list(range(len(nodeids))) if share is None else split(nodeids, workers)[int(share)]
-
-
-def visible_devices(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The caller's GPUs as CUDA_VISIBLE_DEVICES names them; empty if there is none."""
-    listed = environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [device.strip() for device in listed.split(",") if device.strip()]
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    try:
-        answer = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    # By UUID, since CUDA and nvidia-smi number devices differently.
-    return re.findall(r"^GPU \d+:.*\(UUID: (GPU-[0-9a-f-]+)\)", answer.stdout, re.MULTILINE)
 
 
 def assign(specs: Sequence[Any], devices: Sequence[str]) -> None:

@@ -69,7 +69,7 @@ class LocalProfiler:
         self._root = root
         self._state_budget_bytes = state_budget_bytes
         self._queue = DeviceQueue(stopped)
-        self._visible = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+        self.visible = visible
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Connection | None = None
         self._device: DeviceIdentity | None = None
@@ -80,12 +80,13 @@ class LocalProfiler:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         arguments = [sys.executable, "-P", "-m", "ptxbench.profiler.oracle", "--fd", str(theirs.fileno())]
+        own_device = {} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible}
         if self._state_budget_bytes is not None:
             arguments += ["--state-budget-bytes", str(self._state_budget_bytes)]
         self._process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
-            env=os.environ | self._visible | {"PYTHONPATH": import_path()},
+            env=os.environ | own_device | {"PYTHONPATH": import_path()},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )

@@ -100,7 +100,8 @@ class Scheduler:
 
     def reported(self, device: Device, states: Mapping[str, int]) -> None:
         """What a device says that it holds: bytes by state."""
-        self._memory[device].reported(states)
+        if device in self._memory:
+            self._memory[device].reported(states)
 
     def resident(self, device: Device) -> tuple[str, ...]:
         """Keys of the states on a device."""
