@@ -246,27 +246,26 @@ class DevicePool:
         self._scheduler.reported(slot.index, slot.profiler.states)
 
     def _start(self, slot: Slot) -> None:
-        error: InfrastructureError | None = None
+        found: DeviceIdentity | InfrastructureError
         try:
-            slot.start()
-        except InfrastructureError as caught:
-            error = caught
+            found = slot.start()
+        except InfrastructureError as error:
+            found = error
         with self._changed:
             now = time.monotonic()
-            if error is None and (other := self._other_kind(slot)):
-                error = InfrastructureError("device_mismatch", other)
-            slot.error = error
-            if error is None:
+            if isinstance(found, DeviceIdentity) and (other := self._other_kind(found)):
+                found = InfrastructureError("device_mismatch", other)
+            if isinstance(found, DeviceIdentity):
+                slot.identity, slot.error = found, None
                 slot.watch.started(now)
             else:
-                slot.watch.start_failed(str(error), now, final=error.kind in FINAL_FAULTS)
+                slot.error = found
+                slot.watch.start_failed(str(found), now, final=found.kind in FINAL_FAULTS)
             self._sync(slot)
             self._changed.notify_all()  # who asks for health waits for this
 
-    def _other_kind(self, slot: Slot) -> str:
+    def _other_kind(self, found: DeviceIdentity) -> str:
         """What keeps two devices from being compared: a report names one, and a speedup holds on one."""
-        found = slot.identity
-        assert found is not None
         self._kind = self._kind or found
         if (found.name, found.compute_capability) == (self._kind.name, self._kind.compute_capability):
             return ""
@@ -349,7 +348,7 @@ class DevicePool:
     def _fail_hopeless(self) -> None:
         """Tell those whom no device will serve. A quarantined device may come back, but nobody waits for that."""
         usable = [slot for slot in self._slots if slot.watch.state != "quarantined"]
-        started = {slot.index for slot in usable if slot.identity is not None}
+        started = self._scheduler.known & {slot.index for slot in usable}
         for job in list(self._jobs.values()):
             if not usable:
                 error = gone(self._slots)

@@ -111,6 +111,11 @@ class Scheduler:
         """What a device does."""
         return self._running.get(device)
 
+    @property
+    def known(self) -> frozenset[Device]:
+        """Devices that were open once."""
+        return frozenset(self._memory)
+
     def admitted_by(self, need: Need) -> tuple[Device, ...]:
         """The known devices that could hold a state of this size."""
         return tuple(device for device, memory in self._memory.items() if memory.admits(need))

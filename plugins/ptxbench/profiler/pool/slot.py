@@ -95,6 +95,7 @@ class Slot:
         self.profiler = profiler
         self.watch = DeviceWatch(limits, time.monotonic())
         self.identity: DeviceIdentity | None = None
+        """Of a device that was started and belongs to the pool."""
         self.error: InfrastructureError | None = None
         """Why it did not start, the last time that it did not."""
         self.job: Job | None = None
@@ -109,11 +110,12 @@ class Slot:
         """What was measured last, and the median of its library here, ns."""
         self._drifts = 0
 
-    def start(self) -> None:
+    def start(self) -> DeviceIdentity:
         """Start the profiler, and look at the device from now on. Raises InfrastructureError."""
-        self.identity = self.profiler.start()
+        identity = self.profiler.start()
         self._reader = self._open_reader(self.profiler)
         self.look()
+        return identity
 
     def look(self) -> tuple[Readings, Readings]:
         """The readings before, and now."""

@@ -75,6 +75,8 @@ class DeviceWatch:
         self._calm_since = None
         if self.state == "quarantined":
             return
+        if (self.state, self.kind) == ("paused", alarm.kind):
+            return  # still; the first message says what it began with
         self.kind = alarm.kind
         if alarm.kind in CURED_BY_RESTART:
             self._enter("restarting", alarm.message, now)
