@@ -44,6 +44,7 @@ class ReplayDevice:
         self.starts = 0
         self.closed = False
         self.overlaps = 0
+        self.builds = 0
         self._replay = ReplayProfiler([evidence])
         self._states: dict[str, int] = {}
         self._running = False
@@ -122,6 +123,7 @@ class ReplayDevice:
             self.before(self, operation)
             key = state_key(case)
             cached = key in self._states
+            self.builds += not cached
             self._states[key] = self._states.pop(key, 1 << 30)
             self.wait(self.takes_s + (0.0 if cached else self.builds_s))
             yield cached

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 SHARE_VARIABLE = "PTXBENCH_XDIST_SHARE"
+AUTO_VARIABLE = "PYTEST_XDIST_AUTO_NUM_WORKERS"
+"""xdist's own: whoever sets it has decided."""
 IN_FLIGHT = 3
 """Items that a worker holds: it runs one once it knows the next; a third keeps it from waiting for us."""
 
@@ -57,6 +59,20 @@ def own_share(nodeids: Sequence[str], environ: Mapping[str, str], workers: int) 
     """Indices of the items that this process will run: all of them outside a worker."""
     share = environ.get(SHARE_VARIABLE)
     return list(range(len(nodeids))) if share is None else split(nodeids, workers)[int(share)]
+
+
+def auto_workers(profiler: str, asked: object, environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many workers ``-n auto`` means: one for each GPU where one is measured on. None: as many as xdist says."""
+    if asked != "auto" or environ.get(AUTO_VARIABLE) or profiler not in ("auto", "local"):
+        return None
+    return len(callers_devices(environ)) or None
+
+
+def callers_devices(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs that workers share out among them."""
+    from ptxbench.profiler.visible import visible_devices
+
+    return visible_devices(environ)
 
 
 def assign(specs: Sequence[Any], devices: Sequence[str]) -> None:

@@ -81,7 +81,8 @@ class Profiler(Protocol):
 def open_profiler(
     name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
 ) -> Profiler:
-    """Open ``local``, ``replay`` or, with ``auto``, ``local`` where a CUDA device is present and else ``replay``.
+    """Open ``local`` (all GPUs that this process may use), ``replay`` or, with ``auto``, ``local`` where a CUDA device is
+    present and else ``replay``.
 
     ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
     given up with InfrastructureError("stopped"). Raises InputError for another name and
@@ -95,6 +96,6 @@ def open_profiler(
         raise InputError(f"--profiler: expected auto, local or replay, found {name!r}")
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
-    from ptxbench.profiler.local import LocalProfiler
+    from ptxbench.profiler.pool.host import open_pool
 
-    return LocalProfiler(root=root, stopped=stopped)
+    return open_pool(root=root, stopped=stopped)
