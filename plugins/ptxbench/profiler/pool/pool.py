@@ -258,6 +258,9 @@ class DevicePool:
             if isinstance(found, DeviceIdentity):
                 slot.identity, slot.error = found, None
                 slot.watch.started(now)
+                # Whoever had the profiler before may have left it warm.
+                self._scheduler.open(slot.index, found.memory_bytes)
+                self._scheduler.reported(slot.index, slot.profiler.states)
             else:
                 slot.error = found
                 slot.watch.start_failed(str(found), now, final=found.kind in FINAL_FAULTS)
