@@ -43,7 +43,8 @@ FAULTS = ("heat", "illegal_address", "sandbox", "oracle", "endless")
 SPEEDUP_SHARE = 0.03
 ROUNDS = 3
 """Undisturbed evaluations of each workload, whose median is what the disturbed ones are held to."""
-HEAT_S = 2.0
+HEAT_S = 10.0
+"""Longer than any evaluation, so that one looks at the device meanwhile."""
 KINDS = {"oracle_died", "oracle_timeout", "device_disturbed", "device_quarantined", "sandbox_failed"}
 """Faults that a turn may be left out with."""
 
@@ -93,7 +94,7 @@ class Chaos:
 
     def sandbox(self) -> str:
         device = self._device()
-        own = [pid for pid in sandboxes() if parent(pid) == device.oracle_pid]
+        own = [pid for pid in sandboxes() if descends(pid, device.oracle_pid)]
         if not own:
             return ""
         with suppress(ProcessLookupError):
@@ -177,7 +178,7 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
         },
     )
     assert {name: share for name, share in worst.items() if share > SPEEDUP_SHARE} == {}
-    assert sum(map(len, speedups.values())) > 10
+    assert sum(map(len, speedups.values())) >= 5
     assert {error.partition(":")[0] for error in errors} <= KINDS
     injected = Counter(fault for _, fault, _ in chaos.log)
     # From the outside a sandbox that is killed is a candidate that crashed; it is no number.
@@ -193,6 +194,16 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
         told = " ".join(notes)
         for word in ("paused", "97 C", "restarting", "ready again"):
             assert word in told, notes
+
+
+def descends(pid: int, ancestor: int | None) -> bool:
+    """Whether a process was started by another, directly or not."""
+    found: int | None = pid
+    while found is not None and found > 1:
+        if found == ancestor:
+            return True
+        found = parent(found)
+    return False
 
 
 def undisturbed(pool: DevicePool, case: Case, built: Built) -> float:

@@ -17,12 +17,15 @@ from pathlib import Path
 
 def test_where(turn, request):
     words = [turn.key.trajectory_id, os.environ["CUDA_VISIBLE_DEVICES"], os.environ["PYTEST_XDIST_WORKER"]]
-    log = Path(request.config.rootpath, "where")
-    with log.open("a") as file:
+    with Path(request.config.rootpath, "where").open("a") as file:
         file.write(" ".join(words) + "\\n")
     assert turn.verdict.correct
     assert turn.evidence_origin == "measured"
-    if {crash} and len(log.read_text().splitlines()) == 2:
+    if {crash}:
+        try:
+            Path(request.config.rootpath, "crashed").touch(exist_ok=False)
+        except FileExistsError:
+            return
         os.kill(os.getpid(), 9)
 """
 
