@@ -72,8 +72,12 @@ def test_turns_that_no_device_can_be_trusted_with_are_left_out_with_the_reason(j
     """The only device turns slow behind its first evaluation, whose sanitizer and counts still wait."""
     result = run(judged, "slow", "GPU-a")
     result.assert_outcomes(errors=15, deselected=15)
-    result.stdout.fnmatch_lines(["*infrastructure fault device_quarantined: expected a GPU that can be trusted, found none*"])
-    result.stdout.fnmatch_lines(["GPU 0 (GPU-a): quarantined at ??:??:?? UTC: the qualifying run failed: *expected within 10%*"])
+    result.stdout.fnmatch_lines(
+        ["*infrastructure fault device_quarantined: expected a GPU that can be trusted, found none*"]
+    )
+    result.stdout.fnmatch_lines(
+        ["GPU 0 (GPU-a): quarantined at ??:??:?? UTC: the qualifying run failed: *expected within 10%*"]
+    )
     faults = [json.loads(path.read_text()) for path in (judged.path / "generated" / "pool" / "faults").iterdir()]
     assert {fault["fault"]["kind"] for fault in faults} == {"device_quarantined"}
     assert len(faults) == 5

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,8 +145,7 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     def inject() -> None:
         """One fault after another. Candidates that are faults take their place among the others."""
         actions: dict[str, Callable[[], Any]] = {name: getattr(chaos, name) for name in ("heat", "sandbox", "oracle")}
-        for name in ("illegal_address", "endless"):
-            actions[name] = lambda name=name: measure(gemm, bad[name], name)
+        actions |= {name: partial(measure, gemm, built, name) for name, built in bad.items()}
         for number in range(int(SUSTAINED_S / CYCLE_S * len(FAULTS) + 0.5)):
             due = begin + (number + 0.5) * CYCLE_S / len(FAULTS)
             time.sleep(max(0.0, due - time.monotonic()))

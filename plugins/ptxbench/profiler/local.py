@@ -135,7 +135,9 @@ class LocalProfiler:
     def _asked(self, operation: str, case: Case, **fields: str) -> str:
         if self._process is None:
             self._start()
-        return json.dumps(self._exchange({"op": operation, "case": case.model_dump_json(), **fields}, REQUEST_TIMEOUT_S))
+        return json.dumps(
+            self._exchange({"op": operation, "case": case.model_dump_json(), **fields}, REQUEST_TIMEOUT_S)
+        )
 
     def evaluate(self, case: Case, built: Built) -> Evidence | None:
         """Trials, latency, baseline on this device."""

@@ -81,8 +81,8 @@ class Profiler(Protocol):
 def open_profiler(
     name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
 ) -> Profiler:
-    """Open ``local`` (all GPUs that this process may use), ``replay`` or, with ``auto``, ``local`` where a CUDA device is
-    present and else ``replay``.
+    """Open ``local`` (all GPUs that this process may use), ``replay`` or, with ``auto``, ``local`` where a CUDA device
+    is present and else ``replay``.
 
     ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
     given up with InfrastructureError("stopped"). Raises InputError for another name and

@@ -10,11 +10,15 @@ def test_without_a_ticket_somebody_waits():
 
 
 def test_a_ticket_holds_within_and_ends_with_an_error():
-    with pytest.raises(KeyError), ticket("fleet", "bulk"):
-        with ticket("person"):
-            assert current_ticket() == Ticket("person", "interactive")
-        assert current_ticket() == Ticket("fleet", "bulk")
-        raise KeyError
+    def fail() -> None:
+        with ticket("fleet", "bulk"):
+            with ticket("person"):
+                assert current_ticket() == Ticket("person", "interactive")
+            assert current_ticket() == Ticket("fleet", "bulk")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert current_ticket() == Ticket()
 
 

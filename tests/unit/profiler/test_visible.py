@@ -32,7 +32,7 @@ def test_the_callers_own_list_wins_as_far_as_cuda_reads_it(listed: str, names: l
 
 def smi(folder: Path, text: str, status: int = 0) -> None:
     (folder / "text").write_text(text)
-    (folder / "nvidia-smi").write_text(f"#!/bin/sh\nread -r line < {folder}/text\nwhile IFS= read -r line; do echo \"$line\"; done < {folder}/text\nexit {status}\n")
+    (folder / "nvidia-smi").write_text(f"#!/bin/sh\n/bin/cat {folder}/text\nexit {status}\n")
     (folder / "nvidia-smi").chmod(0o755)
 
 

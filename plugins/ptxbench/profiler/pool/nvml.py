@@ -40,8 +40,8 @@ def open_reader(uuid: str | None, pid: Callable[[], int | None]) -> Reader:
 class NvmlReader:
     """One device, by its NVML handle."""
 
-    def __init__(self, nvml: Any, handle: Any, pid: Callable[[], int | None]) -> None:
-        self._nvml = nvml
+    def __init__(self, nvml: object, handle: object, pid: Callable[[], int | None]) -> None:
+        self._nvml: Any = nvml
         self._handle = handle
         self._pid = pid
 
@@ -71,8 +71,8 @@ class NvmlReader:
     def _foreign(self) -> tuple[str, ...]:
         """Processes that are not ours and computed lately.
 
-        Others of PTXBench take turns with us (``gpu_lock``). Where our own oracle is not among those that NVML lists, it
-        counts processes of another namespace (a container), and nobody can tell who is who.
+        Others of PTXBench take turns with us (``gpu_lock``). Where our own oracle is not among those that NVML lists,
+        it counts processes of another namespace (a container), and nobody can tell who is who.
         """
         listed = {int(each.pid) for each in self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)}
         if self._pid() not in listed:

@@ -2,9 +2,9 @@
 
 A device does one operation at a time, whatever kind, so nothing ever runs beside a timing. Who comes next: interactive
 before bulk, in both what goes on with a candidate before what begins with one (few candidates are half measured at any
-time), among clients the one that had least device time, and of one client the earliest. Every ``OLDEST_EVERY``-th operation is
-the one that waits longest, so nobody waits for ever. Where it goes: to the device that is expected to begin measuring it
-soonest, counting what is before it there and, where its state is not in memory, building that.
+time), among clients the one that had least device time, and of one client the earliest. Every ``OLDEST_EVERY``-th
+operation is the one that waits longest, so nobody waits for ever. Where it goes: to the device that is expected to
+begin measuring it soonest, counting what is before it there and, where its state is not in memory, building that.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ptxbench.profiler.ticket import Priority
 
 OLDEST_EVERY = 8
 """Bulk work, and clients that had much, get at least this part of the operations, and cost the others no more."""
+NOTHING = Need(0, 0)
 _FORESEEN = 1000
 """So many waiting operations are counted into the devices' queues; a longer queue need not be known exactly."""
 
@@ -39,7 +40,7 @@ class Task:
     kind: Kind
     state: str
     """Key of the workload state that it works on."""
-    need: Need = Need(0, 0)
+    need: Need = NOTHING
     client: str = ""
     priority: Priority = "interactive"
     avoid: frozenset[Device] = frozenset()

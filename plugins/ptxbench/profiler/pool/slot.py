@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool.readings import Alarm, AlarmKind, NoReader, Reader, Readings, alarm_of
@@ -162,8 +162,8 @@ class Slot:
                 return f"{case.name}: {error}"
             if abs(found / expected - 1) > DRIFT_BOUND:
                 return (
-                    f"{case.name}: {case.baseline.call} took {found / 1e3:.1f} us, expected within {DRIFT_BOUND:.0%} of "
-                    f"the {expected / 1e3:.1f} us that it took before"
+                    f"{case.name}: {case.baseline.call} took {found / 1e3:.1f} us, expected within {DRIFT_BOUND:.0%} "
+                    f"of the {expected / 1e3:.1f} us that it took before"
                 )
             self._drifts = 0
         before, now = self.look()
@@ -184,8 +184,8 @@ class Slot:
         baseline = run.baseline
         for each in getattr(run, "disturbances", ()):
             if kind := _ALARMS.get(str(each.kind)):
-                alarm = Alarm(kind, str(each.message))
-                return Outcome(evidence, alarm=alarm, disturbed=alarm.message, flagged=True)
+                message = str(each.message)
+                return Outcome(evidence, alarm=Alarm(kind, message), disturbed=message, flagged=True)
         if baseline is None:
             return Outcome(evidence)
         if not baseline.drifted:
@@ -205,4 +205,4 @@ class Slot:
         """A library that was measured and did not drift is what the device has to be like later."""
         known = self._yardstick
         if known is None or state_key(known[0]) != job.task.state:
-            self._yardstick = (job.case, cast("float", statistics.median(baseline.span_ns)))
+            self._yardstick = (job.case, statistics.median(baseline.span_ns))

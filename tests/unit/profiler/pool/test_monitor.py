@@ -1,4 +1,4 @@
-"""Faults put into devices, and what the pool makes of them: nobody waits for ever, and nothing disturbed is published."""
+"""Faults put into devices, and what the pool makes of them: everybody is answered, nothing disturbed is published."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_with_one_device_work_waits_until_it_is_cool(open_pool: Open):
 def test_what_was_disturbed_is_done_again_elsewhere(open_pool: Open):
     pool, devices = open_pool(2)
     together(pool, [CASES[0]] * 4)
-    hot, other = sorted(devices, key=lambda device: -device.done())
+    hot = max(devices, key=lambda device: device.done())
     hot.before = once(heat)
     found = together(pool, [CASES[0]] * 6)
     assert all(isinstance(evidence, Evidence) for evidence in found)
@@ -200,7 +200,9 @@ def test_a_library_that_is_slower_than_before_quarantines(open_pool: Open):
     evaluate(pool)
     device.slower = 1.2
     device.before = once(ReplayDevice.die)
-    with pytest.raises(InfrastructureError, match=r"torch\.matmul took 888\.0 us, expected within 10% of the 740\.0") as caught:
+    with pytest.raises(
+        InfrastructureError, match=r"torch\.matmul took 888\.0 us, expected within 10% of the 740\.0"
+    ) as caught:
         evaluate(pool)
     assert caught.value.kind == "device_quarantined"
     assert device.done("qualify") == QUICK.attempts

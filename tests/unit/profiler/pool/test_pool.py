@@ -137,7 +137,9 @@ def test_closing_what_was_never_used(open_pool: Open):
 
 def test_no_evidence_is_no_fault(open_pool: Open):
     pool, _ = open_pool(1)
-    assert pool.evaluate(suite_case("mha_with_lse_d128").model_copy(update={"baseline": suite_case().baseline}), built())
+    assert pool.evaluate(
+        suite_case("mha_with_lse_d128").model_copy(update={"baseline": suite_case().baseline}), built()
+    )
     nobody = built()._replace(build=built().build.model_copy(update={"candidate_sha256": "f" * 64}))
     assert pool.evaluate(suite_case(), nobody) is None
 
@@ -146,7 +148,9 @@ def test_a_workload_that_fits_no_device_says_how_much_it_needs(open_pool: Open):
     pool, devices = open_pool(2)
     for device in devices:
         device.identity = DEVICE.model_copy(update={"memory_bytes": 8 << 30})
-    with pytest.raises(InfrastructureError, match=r"needs 9\.\d GiB of device memory, the largest .* has 8\.0") as caught:
+    with pytest.raises(
+        InfrastructureError, match=r"needs 9\.\d GiB of device memory, the largest .* has 8\.0"
+    ) as caught:
         evaluate(pool)
     assert caught.value.kind == "out_of_device_memory"
 

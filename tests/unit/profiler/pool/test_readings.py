@@ -37,7 +37,11 @@ def test_full_load_is_no_alarm():
         ({"limited_by": ("power limit", "power brake")}, "throttled", "the clock is held down: power brake"),
         ({"thermal_ns": 2_000_007}, "throttled", "heat held the clock down for 2.0 ms"),
         ({"ecc_uncorrected": 3}, "ecc", "uncorrectable memory errors went from 2 to 3"),
-        ({"foreign": ("process 9 (80%)",)}, "foreign_process", "other processes compute on the device: process 9 (80%)"),
+        (
+            {"foreign": ("process 9 (80%)",)},
+            "foreign_process",
+            "other processes compute on the device: process 9 (80%)",
+        ),
     ],
 )
 def test_alarms(now: dict[str, Any], kind: str, message: str):

@@ -37,7 +37,7 @@ def test_what_the_oracle_reports_is_so():
     memory.drop("x")
     assert "b" not in memory
     memory.clear()
-    assert memory.names == ()
+    assert memory.nbytes == 0
 
 
 @given(

@@ -276,7 +276,10 @@ def test_nothing_is_lost_or_done_twice(devices: int, steps: list[tuple[str, int]
             ended[value] += 1
         elif step in ("shut", "open"):
             device = value % devices
-            _ = made.shut(device, emptied=value % 2 == 0) if step == "shut" else made.open(device, MEMORY)
+            if step == "shut":
+                made.shut(device, emptied=value % 2 == 0)
+            else:
+                made.open(device, MEMORY)
         elif step in ("finish", "give_back") and running:
             device = sorted(running)[value % len(running)]
             number = running.pop(device)

@@ -12,6 +12,11 @@ LIMITS = Limits(calm_s=3.0, pause_s=100.0, attempts=3, retry_s=2.0, quarantine_s
 HEAT, DEAD = Alarm("temperature", "93 C"), Alarm("oracle", "it ended")
 
 
+def state(watch: DeviceWatch) -> str:
+    """Without what a type checker remembers of it."""
+    return watch.state
+
+
 def ready(now: float = 0.0) -> DeviceWatch:
     watch = DeviceWatch(LIMITS, now)
     assert watch.state == "restarting"
@@ -33,7 +38,7 @@ def test_what_passes_pauses_until_it_was_calm_for_a_while_and_qualifies():
     watch.calm(16.9)
     assert watch.state == "paused", "the calm began anew"
     watch.calm(17.0)
-    assert watch.state == "qualifying"
+    assert state(watch) == "qualifying"
     watch.qualified(20.0)
     assert (watch.state, watch.reason, watch.kind) == ("ready", "", None)
     assert [event.state for event in watch.events] == ["paused", "qualifying", "ready"]
@@ -46,7 +51,7 @@ def test_a_dead_oracle_is_restarted_and_qualifies():
     watch.started(9.0)
     assert watch.state == "qualifying"
     watch.alarm(HEAT, 10.0)
-    assert watch.state == "paused"
+    assert state(watch) == "paused"
 
 
 def test_an_alarm_while_it_restarts_does_not_make_it_ready_sooner():
@@ -74,7 +79,7 @@ def test_failing_again_and_again_quarantines_and_each_time_for_longer():
     watch.tick(64.9)
     assert watch.state == "quarantined"
     watch.tick(65.0)
-    assert watch.state == "restarting"
+    assert state(watch) == "restarting"
     watch.start_failed("no hello", 66.0)
     assert watch.state == "quarantined", "one try"
     watch.tick(66.0 + 99.9)
