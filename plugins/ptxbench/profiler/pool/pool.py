@@ -252,6 +252,9 @@ class DevicePool:
         except InfrastructureError as error:
             found = error
         with self._changed:
+            # What the first device is decides what the others have to be, whichever is up first.
+            while self._kind is None and not self._closing and any(map(self._may_start, self._slots[: slot.index])):
+                self._changed.wait(TICK_S)
             now = time.monotonic()
             if isinstance(found, DeviceIdentity) and (other := self._other_kind(found)):
                 found = InfrastructureError("device_mismatch", other)
@@ -266,6 +269,9 @@ class DevicePool:
                 slot.watch.start_failed(str(found), now, final=found.kind in FINAL_FAULTS)
             self._sync(slot)
             self._changed.notify_all()  # who asks for health waits for this
+
+    def _may_start(self, slot: Slot) -> bool:
+        return slot.index in self._threads and slot.watch.state == "restarting"
 
     def _other_kind(self, found: DeviceIdentity) -> str:
         """What keeps two devices from being compared: a report names one, and a speedup holds on one."""

@@ -64,14 +64,14 @@ def test_evaluations_go_where_their_state_is(open_pool: Open):
 
 
 def test_health_says_what_each_device_does(open_pool: Open):
-    pool, (device,) = open_pool(1, takes_s=0.3)
+    pool, (device,) = open_pool(1, takes_s=0.5)
     health = pool.health()
     assert (health.kind, health.device) == ("local", DEVICE)
     assert health.message == "NVIDIA H200, driver 580.159"
     with ThreadPoolExecutor(3) as executor:
         for _ in range(3):
             executor.submit(evaluate, pool)
-        wait_until(lambda: device.starts == 1 and pool.health().devices[0].running == 1)
+        wait_until(lambda: (pool.health().devices[0].running, pool.health().devices[0].queued) == (1, 2))
         (found,) = pool.health().devices
     assert (found.name, found.index, found.state, found.queued) == ("GPU-0", 0, "busy", 2)
     assert (found.temperature_c, found.reason) == (45, "")
@@ -158,6 +158,7 @@ def test_a_workload_that_fits_no_device_says_how_much_it_needs(open_pool: Open):
 def test_devices_of_another_kind_are_left_out(open_pool: Open):
     pool, (first, other) = open_pool(2, takes_s=0.05)
     other.identity = DEVICE.model_copy(update={"name": "NVIDIA H100"})
+    first.before = lambda _, operation: time.sleep(0.2) if operation == "start" else None  # the other is up before it
     assert all(evidence.device == DEVICE for evidence in together(pool, list(CASES)))
     wait_until(lambda: states(pool)[1] == "quarantined")
     assert "expected NVIDIA H200 as the first device is, found NVIDIA H100" in pool.health().devices[1].reason
