@@ -59,6 +59,11 @@ class ReplayDevice:
             self._interrupted.clear()
         return self.identity
 
+    def restart(self) -> DeviceIdentity:
+        self._running = False
+        self._states.clear()
+        return self.start()
+
     def read(self) -> Readings:
         """It is its own reader."""
         return self.readings

@@ -180,10 +180,17 @@ class LocalProfiler:
             return BaselineMeasurement.model_validate_json(self._asked("qualify", case))
 
     def start(self) -> DeviceIdentity:
-        """Start the oracle unless it runs. Waits for whoever has the device."""
+        """Start the oracle unless it runs. Waits for whoever has the device. Raises InfrastructureError."""
+        if self._process is None or self._process.poll() is not None:
+            return self.restart()
+        assert self._device is not None
+        return self._device
+
+    def restart(self) -> DeviceIdentity:
+        """End the oracle, if there is one, and start another. Waits for whoever has the device."""
         with self._queue.continuing():
-            if self._process is None:
-                self._start()
+            self._stop()
+            self._start()
         assert self._device is not None
         return self._device
 

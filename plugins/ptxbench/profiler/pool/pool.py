@@ -14,7 +14,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.footprint import footprint
 from ptxbench.profiler.pool.costs import Kind
 from ptxbench.profiler.pool.readings import Alarm, Reader
-from ptxbench.profiler.pool.report import device_health, gone, notes_of, too_large
+from ptxbench.profiler.pool.report import device_health, gone, notes_of, too_large, typed
 from ptxbench.profiler.pool.residents import Need
 from ptxbench.profiler.pool.scheduler import Scheduler, Task
 from ptxbench.profiler.pool.slot import FINAL_FAULTS, DeviceProfiler, Job, Outcome, Slot
@@ -52,7 +52,7 @@ class DevicePool:
         stopped: Callable[[], bool] = lambda: False,
         limits: Limits | None = None,
     ) -> None:
-        """``names`` are the devices as CUDA_VISIBLE_DEVICES names them; ``open_device`` must start nothing yet.
+        """``names`` are the devices as CUDA_VISIBLE_DEVICES names them; ``open_device`` starts nothing yet.
 
         Once ``stopped`` says so, evaluations that wait for a device raise InfrastructureError("stopped").
         """
@@ -180,9 +180,22 @@ class DevicePool:
 
     def _serve(self, slot: Slot) -> None:
         """Do what the device's watch and the scheduler ask for, until the pool is closed."""
-        while (step := self._next_step(slot)) is not None:
-            step()
-        slot.profiler.close()
+        try:
+            while (step := self._next_step(slot)) is not None:
+                step()
+        except Exception as error:  # a fault of ours: nobody shall wait for this device for ever
+            self._lose(slot, typed(error))
+        finally:
+            slot.profiler.close()
+
+    def _lose(self, slot: Slot, error: InfrastructureError) -> None:
+        with self._changed:
+            job, slot.job = slot.job, None
+            slot.watch.abandon(str(error), time.monotonic())
+            if job is not None:
+                self._scheduler.failed(slot.index, time.monotonic())
+                self._resolve(job, error)
+            self._sync(slot)
 
     def _next_step(self, slot: Slot) -> Callable[[], None] | None:
         with self._changed:
@@ -249,8 +262,8 @@ class DevicePool:
         found: DeviceIdentity | InfrastructureError
         try:
             found = slot.start()
-        except InfrastructureError as error:
-            found = error
+        except Exception as error:  # whatever it is: those who wait are told
+            found = typed(error)
         with self._changed:
             # What the first device is decides what the others have to be, whichever is up first.
             while self._kind is None and not self._closing and any(map(self._may_start, self._slots[: slot.index])):
@@ -287,8 +300,8 @@ class DevicePool:
         message, alarm = "", None
         try:
             message = slot.qualify()
-        except InfrastructureError as error:
-            alarm = Alarm("oracle", str(error))
+        except Exception as error:
+            alarm = Alarm("oracle", str(typed(error)))
         with self._changed:
             now = time.monotonic()
             if alarm is not None:
@@ -320,8 +333,9 @@ class DevicePool:
                     return
                 stuck = [slot for slot in self._slots if self._is_stuck(slot)]
                 if self._stopped():
-                    # What was begun is finished, as far as it is a candidate's next step.
-                    self._give_up_waiting("the run ends: this candidate was not measured", "evaluate")
+                    # What was begun with a candidate is finished, unless no device is there for it.
+                    begun = any(slot.watch.ready for slot in self._slots)
+                    self._give_up_waiting("the run ends: this was not measured", *(["evaluate"] if begun else []))
                 self._place()
             for slot in stuck:
                 slot.profiler.interrupt()
@@ -338,10 +352,8 @@ class DevicePool:
         if took > self._limits.stuck_s + ABANDON_S:
             job, slot.job = slot.job, None
             slot.watch.abandon(f"{slot.stuck.message}, nor when it was ended by force", time.monotonic())
-            outcome = Outcome(
-                error=InfrastructureError("oracle_timeout", slot.stuck.message), disturbed=slot.stuck.message
-            )
-            self._settle(slot, job, outcome)
+            error = InfrastructureError("oracle_timeout", slot.stuck.message)
+            self._settle(slot, job, Outcome(error=error, disturbed=slot.stuck.message))
             self._sync(slot)
         return False
 

@@ -60,6 +60,13 @@ def too_large(job: Job, slots: Sequence[Slot]) -> InfrastructureError:
     )
 
 
+def typed(error: Exception) -> InfrastructureError:
+    """An error that nobody foresaw, as one that callers expect."""
+    if isinstance(error, InfrastructureError):
+        return error
+    return InfrastructureError("internal_error", f"{type(error).__name__}: {error}")
+
+
 def _wall(monotonic_s: float) -> str:
     at = time.time() - (time.monotonic() - monotonic_s)
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

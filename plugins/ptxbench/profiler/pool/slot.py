@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool.readings import Alarm, AlarmKind, NoReader, Reader, Readings, alarm_of
 from ptxbench.profiler.pool.scheduler import Task
-from ptxbench.profiler.pool.watch import DeviceWatch, Limits
+from ptxbench.profiler.pool.watch import CURED_BY_RESTART, DeviceWatch, Limits
 from ptxbench.profiler.protocol import Profiler
 from ptxbench.profiler.state_key import state_key
 from ptxbench.records import BaselineMeasurement, DeviceIdentity, Evidence
@@ -25,6 +25,8 @@ ORACLE_FAULTS = frozenset({"oracle_died", "oracle_timeout"})
 """Faults after which there is no oracle."""
 FINAL_FAULTS = frozenset({"no_device", "device_mismatch"})
 """Faults that starting again at once does not cure."""
+FRESH_S = 0.2
+"""Readings of this age are as good as new ones: a look takes some ms, which a short evaluation need not pay twice."""
 DRIFTS_IN_ROW = 2
 """One drifting evaluation may be its candidate's doing; another right behind it says that the device has changed."""
 _ALARMS: dict[str, AlarmKind] = {
@@ -41,6 +43,9 @@ class DeviceProfiler(Profiler, Protocol):
 
     def start(self) -> DeviceIdentity:
         """Be ready to measure. Raises InfrastructureError."""
+
+    def restart(self) -> DeviceIdentity:
+        """The same with everything anew. Raises InfrastructureError."""
 
     def qualify(self, case: Case) -> BaselineMeasurement:
         """The library of ``case`` checked and timed anew. Raises InfrastructureError."""
@@ -111,8 +116,12 @@ class Slot:
         self._drifts = 0
 
     def start(self) -> DeviceIdentity:
-        """Start the profiler, and look at the device from now on. Raises InfrastructureError."""
-        identity = self.profiler.start()
+        """Start the profiler, anew if that is the cure, and look at the device from now on.
+
+        Raises InfrastructureError.
+        """
+        anew = self.watch.kind in CURED_BY_RESTART
+        identity = self.profiler.restart() if anew else self.profiler.start()
         self._reader = self._open_reader(self.profiler)
         self.look()
         return identity
@@ -130,9 +139,12 @@ class Slot:
 
     def measure(self, job: Job) -> Outcome:
         """Do the job, with a look at the device before and behind it."""
-        before, now = self.look()
-        if alarm := alarm_of(now, before):
-            return Outcome(alarm=alarm, begun=False)
+        now = self.readings
+        # What was seen a moment ago behind another operation was no alarm, or the device would not be ready.
+        if time.monotonic() - self.looked_at > FRESH_S:
+            before, now = self.look()
+            if alarm := alarm_of(now, before):
+                return Outcome(alarm=alarm, begun=False)
         try:
             value = job.call(self.profiler)
         except InfrastructureError as error:

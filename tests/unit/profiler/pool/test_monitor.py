@@ -123,6 +123,7 @@ def test_counts_do_not_depend_on_the_clock_but_on_memory(open_pool: Open):
     device.before = once(flip, "sanitize")
     pool.sanitize(suite_case(), built(), "memcheck")
     assert device.done("sanitize") == 3
+    assert device.starts == 2
     assert any("uncorrectable memory errors went from 0 to 1" in note for note in pool.take_notes())
 
 
@@ -290,6 +291,39 @@ def test_errors_that_are_nobodys_device_pass_through(open_pool: Open):
     device.before = lambda _, operation: None
     assert evaluate(pool) is not None
     assert states(pool) == ["ready"]
+
+
+def test_an_error_that_nobody_foresaw_is_told_to_those_who_wait(open_pool: Open):
+    pool, (device,) = open_pool(1)
+
+    def refuse(_: ReplayDevice, operation: str) -> None:
+        raise OSError("no more processes")
+
+    device.before = refuse
+    with pytest.raises(InfrastructureError, match="OSError: no more processes") as caught:
+        evaluate(pool)
+    assert caught.value.kind == "internal_error"
+    other, (device,) = open_pool(1)
+    evaluate(other)
+    device.read = refuse  # type: ignore[assignment,method-assign]
+    wait_until(lambda: states(other) == ["quarantined"])
+    with pytest.raises(InfrastructureError, match="found none: GPU-0: TypeError") as caught:
+        evaluate(other)
+    assert caught.value.kind == "device_quarantined"
+
+
+def test_a_stop_does_not_wait_for_a_paused_device(open_pool: Open):
+    stop = threading.Event()
+    pool, (device,) = open_pool(1, stopped=stop.is_set)
+    evaluate(pool)
+    heat(device)
+    wait_until(lambda: states(pool) == ["paused"])
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(pool.sanitize, suite_case(), built(), "memcheck")
+        time.sleep(0.1)
+        stop.set()
+        with pytest.raises(InfrastructureError, match="the run ends"):
+            future.result(SOON_S)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
