@@ -219,7 +219,7 @@ class DevicePool:
         if slot.watch.ready and slot.identity is not None:
             self._scheduler.open(slot.index, slot.identity.memory_bytes)
         else:
-            self._scheduler.shut(slot.index, emptied=slot.watch.state == "restarting")
+            self._scheduler.shut(slot.index)
         self._place()
 
     def _measure(self, slot: Slot, job: Job) -> None:

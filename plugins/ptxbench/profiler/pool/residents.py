@@ -75,14 +75,6 @@ class Residents:
         self._states[state] = need.held
         self._states.move_to_end(state)
 
-    def drop(self, state: str) -> None:
-        """A state could not be built, or is gone."""
-        self._states.pop(state, None)
-
     def reported(self, states: Mapping[str, int]) -> None:
         """What the oracle says that it holds, least recently used first."""
         self._states = OrderedDict(states)
-
-    def clear(self) -> None:
-        """The oracle is gone, and with it everything."""
-        self._states.clear()

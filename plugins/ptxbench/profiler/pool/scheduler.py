@@ -93,11 +93,9 @@ class Scheduler:
         self._memory.setdefault(device, Residents(memory_bytes))
         self._open.add(device)
 
-    def shut(self, device: Device, *, emptied: bool = False) -> None:
-        """A device takes no more tasks; ``emptied``: its states are gone too."""
+    def shut(self, device: Device) -> None:
+        """A device takes no more tasks for now. What it holds is as reported."""
         self._open.discard(device)
-        if emptied and device in self._memory:
-            self._memory[device].clear()
 
     def reported(self, device: Device, states: Mapping[str, int]) -> None:
         """What a device says that it holds: bytes by state."""

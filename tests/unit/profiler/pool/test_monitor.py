@@ -239,6 +239,18 @@ def test_one_drift_is_done_again_and_two_in_a_row_are_the_devices(open_pool: Ope
     assert any("torch.matmul beside a candidate took 900.0 us" in note for note in pool.take_notes())
 
 
+def test_what_drifted_is_done_again_on_another_device_if_there_is_one(open_pool: Open):
+    pool, devices = open_pool(2, takes_s=0.05)
+    together(pool, [CASES[0], CASES[1]])
+    wait_until(lambda: states(pool) == ["ready", "ready"])
+    evaluate(pool)
+    latest = max(devices, key=lambda device: device.log[-1][3] if device.log else 0.0)
+    latest.change = drifted
+    before = [device.done() for device in devices]
+    assert not evaluate(pool).run.baseline.drifted
+    assert [device.done() - done for device, done in zip(devices, before, strict=True)] == [1, 1]
+
+
 def test_a_device_that_does_not_start_is_tried_again_and_then_told(open_pool: Open):
     pool, (device,) = open_pool(1)
 

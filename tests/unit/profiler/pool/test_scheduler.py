@@ -144,6 +144,21 @@ def test_clients_share_device_time_not_operations():
     assert begun["a"] / begun["b"] == pytest.approx(3, rel=0.35)
 
 
+def test_what_an_operation_really_took_is_charged():
+    """Of one workload, so that the same is expected: but this client's candidates hang."""
+    made = scheduler(1)
+    for number in range(40):
+        made.submit(task(number, client=("hangs", "quick")[number % 2]))
+    begun: Counter[str] = Counter()
+    now = 0.0
+    for _ in range(16):
+        ((begin, _),) = made.place(now)
+        begun[begin.client] += 1
+        now += 10.0 if begin.client == "hangs" else 1.0
+        made.finished(0, now)
+    assert begun["quick"] > 2 * begun["hangs"]
+
+
 def test_a_flood_delays_a_newcomer_by_one_operation():
     made = scheduler(1)
     for number in range(1000):
@@ -201,8 +216,7 @@ def test_given_back_it_is_done_elsewhere_if_there_is_an_elsewhere():
     made.give_back(0, 1.0, avoid=True)
     assert placed(made, 1.0) == [(0, 1)]
     made.give_back(1, 2.0, avoid=True)
-    made.shut(1, emptied=True)
-    assert made.resident(1) == ()
+    made.shut(1)
     assert placed(made, 2.0) == [(0, 0)]
 
 
@@ -277,7 +291,7 @@ def test_nothing_is_lost_or_done_twice(devices: int, steps: list[tuple[str, int]
         elif step in ("shut", "open"):
             device = value % devices
             if step == "shut":
-                made.shut(device, emptied=value % 2 == 0)
+                made.shut(device)
             else:
                 made.open(device, MEMORY)
         elif step in ("finish", "give_back") and running:
