@@ -50,6 +50,7 @@ class NvmlReader:
         nvml, handle = self._nvml, self._handle
         reasons = _told(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))) or 0
         return Readings(
+            at_s=time.monotonic(),
             temperature_c=_told(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
             slowdown_c=_told(
                 lambda: int(nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
@@ -82,7 +83,8 @@ class NvmlReader:
             return ()
         since = int((time.time() - BUSY_WINDOW_S) * 1e6)
         samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
-        busy = {int(each.pid): int(each.smUtil) for each in samples if each.smUtil > 0}
+        # NVML returns what its buffer holds, older samples too.
+        busy = {int(each.pid): int(each.smUtil) for each in samples if each.smUtil > 0 and each.timeStamp >= since}
         return tuple(f"process {pid} ({busy[pid]}%)" for pid in sorted(others & busy.keys()))
 
 
