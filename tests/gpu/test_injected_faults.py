@@ -61,7 +61,8 @@ class SimulatedHeat:
         found = self._reader.read()
         if time.monotonic() >= self.until:
             return found
-        return replace(found, temperature_c=97, slowdown_c=found.slowdown_c or 90)
+        limit = found.slowdown_c or 90
+        return replace(found, temperature_c=limit + 5, slowdown_c=limit)
 
 
 class Chaos:
@@ -158,25 +159,24 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     run_threads(client, 4)
     injector.join()
     notes = pool.take_notes()
-    after = {case.name: undisturbed(pool, case, built) for case, built in work}
     worst = {
         name: max((abs(speedup / expected[name] - 1) for speedup in found), default=0.0)
         for name, found in speedups.items()
     }
-    keep_figures(
-        "injected_faults.json",
-        {
-            "seconds": SUSTAINED_S,
-            "devices": [device.model_dump() for device in pool.health().devices],
-            "faults": chaos.log,
-            "outcomes": dict(outcomes),
-            "errors": errors,
-            "undisturbed_speedups": {"before": expected, "after": after},
-            "published": {name: len(found) for name, found in speedups.items()},
-            "worst_relative_difference": worst,
-            "notes": notes,
-        },
-    )
+    figures: dict[str, Any] = {
+        "seconds": SUSTAINED_S,
+        "devices": [device.model_dump() for device in pool.health().devices],
+        "faults": chaos.log,
+        "outcomes": dict(outcomes),
+        "errors": errors,
+        "undisturbed_speedups": {"before": expected},
+        "published": {name: len(found) for name, found in speedups.items()},
+        "worst_relative_difference": worst,
+        "notes": notes,
+    }
+    keep_figures("injected_faults.json", figures)
+    figures["undisturbed_speedups"]["after"] = {case.name: undisturbed(pool, case, built) for case, built in work}
+    keep_figures("injected_faults.json", figures)
     assert {name: share for name, share in worst.items() if share > SPEEDUP_SHARE} == {}
     assert sum(map(len, speedups.values())) >= 5
     assert {error.partition(":")[0] for error in errors} <= KINDS
@@ -192,7 +192,7 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     if SUSTAINED_S >= CYCLE_S:
         assert set(injected) == set(FAULTS)
         told = " ".join(notes)
-        for word in ("paused", "97 C", "restarting", "ready again"):
+        for word in ("paused", " C, expected less than ", "restarting", "ready again"):
             assert word in told, notes
 
 

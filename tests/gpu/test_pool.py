@@ -39,8 +39,7 @@ def test_a_device_tells_of_itself_and_qualifies(devices: list[KeptDevice], gemm:
     assert list(device.states) == [state_key(gemm)]
     readings = reader_of(device).read()
     assert readings.temperature_c is not None
-    assert readings.slowdown_c is not None
-    assert readings.temperature_c < readings.slowdown_c
+    assert readings.slowdown_c is None or readings.temperature_c < readings.slowdown_c
     assert readings.foreign == ()
     found = device.qualify(gemm)
     stored = evidence.run.baseline

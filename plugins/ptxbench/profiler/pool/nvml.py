@@ -49,12 +49,11 @@ class NvmlReader:
         """All that NVML tells; each reading by itself may be missing."""
         nvml, handle = self._nvml, self._handle
         reasons = _told(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))) or 0
+        temperature = _told(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
         return Readings(
             at_s=time.monotonic(),
-            temperature_c=_told(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            slowdown_c=_told(
-                lambda: int(nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
-            ),
+            temperature_c=temperature,
+            slowdown_c=self._slowdown_c(temperature),
             limited_by=tuple(name for bit, name in REASONS.items() if reasons & bit),
             thermal_ns=_told(
                 lambda: int(nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime)
@@ -68,6 +67,17 @@ class NvmlReader:
             ),
             foreign=_told(self._foreign) or (),
         )
+
+    def _slowdown_c(self, temperature: int | None) -> int | None:
+        """Where the device slows down: as a threshold, or, from Ada on, as the margin that is left to it."""
+        nvml, handle = self._nvml, self._handle
+        threshold = _told(
+            lambda: int(nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
+        )
+        if threshold is not None or temperature is None:
+            return threshold
+        margin = _told(lambda: int(nvml.nvmlDeviceGetMarginTemperature(handle)))
+        return None if margin is None else temperature + margin
 
     def _foreign(self) -> tuple[str, ...]:
         """Processes that are not ours and computed lately.

@@ -110,6 +110,13 @@ def test_readings_are_what_nvml_says(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+def test_where_there_is_no_threshold_the_margin_says_where_it_slows_down():
+    margin: Any = {"nvmlDeviceGetTemperatureThreshold": refuse, "nvmlDeviceGetMarginTemperature": lambda _: 24}
+    assert NvmlReader(bindings(**margin), None, lambda: None).read().slowdown_c == 61 + 24
+    margin["nvmlDeviceGetTemperature"] = refuse
+    assert NvmlReader(bindings(**margin), None, lambda: None).read().slowdown_c is None
+
+
 def refuse(*_: object) -> Any:
     raise RefusedError
 
