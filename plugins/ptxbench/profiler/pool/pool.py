@@ -334,8 +334,8 @@ class DevicePool:
                 stuck = [slot for slot in self._slots if self._is_stuck(slot)]
                 if self._stopped():
                     # What was begun with a candidate is finished, unless no device is there for it.
-                    begun = any(slot.watch.ready for slot in self._slots)
-                    self._give_up_waiting("the run ends: this was not measured", *(["evaluate"] if begun else []))
+                    kinds: list[Kind] = ["evaluate"] if any(slot.watch.ready for slot in self._slots) else []
+                    self._give_up_waiting("the run ends: this was not measured", *kinds)
                 self._place()
             for slot in stuck:
                 slot.profiler.interrupt()
