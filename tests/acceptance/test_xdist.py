@@ -74,7 +74,8 @@ def test_two_workers_give_the_ids_and_the_report_of_none(judged):
 
 
 def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    """``-n auto``, over devices that no machine has, so that stored evidence answers everywhere."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-3,MIG-1")
     judged.makepyfile(
         test_own="""
         import os
@@ -88,14 +89,15 @@ def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, mo
         test_there = test_where
         """
     )
-    judged.runpytest_subprocess(*REPLAY, "-n", "3", "test_own.py").assert_outcomes(passed=20)
+    result = judged.runpytest_subprocess(*REPLAY, "--profiler", "auto", "-n", "auto", "test_own.py")
+    result.assert_outcomes(passed=20)
     lines = [line.split() for line in (judged.path / "where").read_text().splitlines()]
     workers: dict[str, set[str]] = {}
     for trajectory, _, worker in lines:
         workers.setdefault(trajectory, set()).add(worker)
     assert len(workers) == 10
     assert all(len(names) == 1 for names in workers.values())
-    assert {(worker, device) for _, device, worker in lines} == {("gw0", "3"), ("gw1", "1"), ("gw2", "3")}
+    assert {(worker, device) for _, device, worker in lines} == {("gw0", "GPU-3"), ("gw1", "MIG-1")}
 
 
 def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged):
