@@ -282,9 +282,11 @@ class DevicePool:
                 slot.watch.start_failed(str(found), now, final=found.kind in FINAL_FAULTS)
             self._sync(slot)
             self._changed.notify_all()  # who asks for health waits for this
+        if slot.identity is None:
+            slot.profiler.close()
 
     def _may_start(self, slot: Slot) -> bool:
-        return slot.index in self._threads and slot.watch.state == "restarting"
+        return slot.index in self._threads and slot.watch.state == "restarting" and slot.error is None
 
     def _other_kind(self, found: DeviceIdentity) -> str:
         """What keeps two devices from being compared: a report names one, and a speedup holds on one."""
