@@ -100,7 +100,8 @@ def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, mo
     assert {(worker, device) for _, device, worker in lines} == {("gw0", "GPU-3"), ("gw1", "MIG-1")}
 
 
-def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged):
+def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,GPU-3")
     judged.makepyfile(
         test_own="""
         import os
@@ -109,7 +110,8 @@ def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk
         def test_turn(turn, request):
             log = Path(request.config.rootpath, "log")
             with log.open("a") as file:
-                file.write(f"{turn.key} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+                words = turn.key, os.environ["PYTEST_XDIST_WORKER"], os.environ["CUDA_VISIBLE_DEVICES"]
+                file.write(" ".join(map(str, words)) + "\\n")
             if len(log.read_text().splitlines()) == 3:
                 os.kill(os.getpid(), 9)
         """
@@ -118,9 +120,10 @@ def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk
     result.assert_outcomes(passed=10)
     result.stdout.fnmatch_lines(["*10 passed, 1 rerun*"])
     lines = [line.split() for line in (judged.path / "log").read_text().splitlines()]
-    assert [worker for _, worker in lines] == ["gw0"] * 3 + ["gw1"] * 8
+    assert [worker for _, worker, _ in lines] == ["gw0"] * 3 + ["gw1"] * 8
+    assert {device for _, _, device in lines} == {"MIG-1"}
     assert lines[2][0] == lines[3][0]
-    assert len({turn for turn, _ in lines}) == 10
+    assert len({turn for turn, _, _ in lines}) == 10
 
 
 def test_stopping_at_the_first_failure_ends_soon(judged):

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -237,6 +238,18 @@ def test_one_drift_is_done_again_and_two_in_a_row_are_the_devices(open_pool: Ope
     assert found.run.baseline.drifted, "the judge sees the flag and takes the faster denominator"
     wait_until(lambda: device.done("qualify") == 1)
     assert any("torch.matmul beside a candidate took 900.0 us" in note for note in pool.take_notes())
+
+
+def test_what_an_evaluation_says_of_its_device_is_heard(open_pool: Open):
+    """Evidence of a version that has its own disturbances; published the second time, since the judge reads them."""
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    slot = pool._slots[0]
+    for kind, heard in (("foreign_process", True), ("temperature", False)):
+        found = SimpleNamespace(disturbances=(SimpleNamespace(kind=kind, message="somebody"),), baseline=None)
+        outcome = slot._flagged(None, SimpleNamespace(run=found))  # type: ignore[arg-type]
+        assert (outcome.alarm == (kind, "somebody"), outcome.flagged, bool(outcome.disturbed)) == (heard,) * 3
+    assert device.done() == 1
 
 
 def test_what_drifted_is_done_again_on_another_device_if_there_is_one(open_pool: Open):
