@@ -99,14 +99,17 @@ class NvmlReader:
 
 
 def is_ours(pid: int) -> bool:
-    """Whether a process is an oracle, a worker of one, or a child of such, of this or another session."""
+    """Whether a process is an oracle, a worker of one, or a child of such, of this or another session.
+
+    One that is gone is taken to have been: a sandbox that was just ended stays in NVML's list for a moment.
+    """
     for _ in range(_MOST_ANCESTORS):
         folder = Path("/proc", str(pid))
         try:
             command = (folder / "cmdline").read_bytes()
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
-            return False
+            return True
         if _OURS in command or _OUR_MODULES in command:
             return True
         if parent <= 1:

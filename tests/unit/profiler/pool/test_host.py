@@ -95,6 +95,16 @@ def test_each_oracle_has_its_device_and_goes_with_the_pool(pool: DevicePool) -> 
     assert not any(map(is_alive, by_device.values()))
 
 
+def test_the_only_device_is_left_as_the_caller_has_it(oracles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " GPU-a ")
+    pool = open_pool(root=oracles, limits=QUICK)
+    try:
+        assert evaluate(pool).libraries["visible"] == " GPU-a "
+        assert pool.health().devices[0].name == "GPU-a"
+    finally:
+        pool.close()
+
+
 def test_an_oracle_that_is_killed_is_replaced_and_its_work_is_done(pool: DevicePool, oracles: Path) -> None:
     first = evaluate(pool)
     (oracles / "crash").touch()
