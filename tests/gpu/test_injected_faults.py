@@ -43,7 +43,7 @@ FAULTS = ("heat", "illegal_address", "sandbox", "oracle", "endless")
 """In this order, evenly over each cycle."""
 SPEEDUP_SHARE = 0.03
 ROUNDS = 3
-"""Undisturbed evaluations of each workload, whose median is what the disturbed ones are held to."""
+"""Undisturbed evaluations of each workload before and after, whose medians are what the others are held to."""
 HEAT_S = 10.0
 """Longer than any evaluation, so that one looks at the device meanwhile."""
 KINDS = {"oracle_died", "oracle_timeout", "device_disturbed", "device_quarantined", "sandbox_failed"}
@@ -80,9 +80,9 @@ class Chaos:
         return self.readers[name]
 
     def _device(self) -> LocalProfiler:
-        profiler = self._dice.choice(self.pool._slots).profiler
-        assert isinstance(profiler, LocalProfiler)
-        return profiler
+        """One whose oracle runs."""
+        found = [slot.profiler for slot in self.pool._slots if isinstance(slot.profiler, LocalProfiler)]
+        return self._dice.choice([device for device in found if device.oracle_pid is not None])
 
     def heat(self) -> str:
         name = self._dice.choice(sorted(self.readers))
@@ -159,10 +159,6 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     run_threads(client, 4)
     injector.join()
     notes = pool.take_notes()
-    worst = {
-        name: max((abs(speedup / expected[name] - 1) for speedup in found), default=0.0)
-        for name, found in speedups.items()
-    }
     figures: dict[str, Any] = {
         "seconds": SUSTAINED_S,
         "devices": [device.model_dump() for device in pool.health().devices],
@@ -171,11 +167,18 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
         "errors": errors,
         "undisturbed_speedups": {"before": expected},
         "published": {name: len(found) for name, found in speedups.items()},
-        "worst_relative_difference": worst,
         "notes": notes,
     }
     keep_figures("injected_faults.json", figures)
-    figures["undisturbed_speedups"]["after"] = {case.name: undisturbed(pool, case, built) for case, built in work}
+    after = {case.name: undisturbed(pool, case, built) for case, built in work}
+    worst = {
+        name: max(
+            (min(abs(speedup / quiet[name] - 1) for quiet in (expected, after)) for speedup in found), default=0.0
+        )
+        for name, found in speedups.items()
+    }
+    figures["undisturbed_speedups"]["after"] = after
+    figures["worst_relative_difference"] = worst
     keep_figures("injected_faults.json", figures)
     assert {name: share for name, share in worst.items() if share > SPEEDUP_SHARE} == {}
     assert sum(map(len, speedups.values())) >= 5
