@@ -75,7 +75,8 @@ def test_two_workers_give_the_ids_and_the_report_of_none(judged):
 
 def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, monkeypatch):
     """``-n auto``, over devices that no machine has, so that stored evidence answers everywhere."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-3,MIG-1")
+    devices = ["GPU-3", "MIG-1", "GPU-7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(devices))
     judged.makepyfile(
         test_own="""
         import os
@@ -97,7 +98,9 @@ def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, mo
         workers.setdefault(trajectory, set()).add(worker)
     assert len(workers) == 10
     assert all(len(names) == 1 for names in workers.values())
-    assert {(worker, device) for _, device, worker in lines} == {("gw0", "GPU-3"), ("gw1", "MIG-1")}
+    assert {(worker, device) for _, device, worker in lines} == {
+        (f"gw{number}", device) for number, device in enumerate(devices)
+    }
 
 
 def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged, monkeypatch):
