@@ -13,6 +13,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool import pool as pool_module
+from ptxbench.profiler.pool.readings import Readings
 from ptxbench.records import Evidence
 from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import make_baseline, suite_case
@@ -78,6 +79,32 @@ def test_with_one_device_work_waits_until_it_is_cool(open_pool: Open):
         cool(device)
         assert future.result(SOON_S) is not None
     assert device.done("qualify") == 1
+
+
+def test_nothing_begins_on_a_device_whose_alarm_came_while_it_was_handed_over(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    looking, go_on = threading.Event(), threading.Event()
+    heat(device)
+    hot = device.readings
+
+    def slow_look() -> Readings:
+        looking.set()
+        go_on.wait(SOON_S)
+        return hot
+
+    device.read = slow_look  # type: ignore[method-assign]
+    assert looking.wait(SOON_S)
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(evaluate, pool)
+        wait_until(lambda: pool.health().devices[0].running == 1)
+        go_on.set()
+        wait_until(lambda: states(pool) == ["paused"])
+        time.sleep(0.1)
+        assert device.done() == 1
+        hot = replace(hot, temperature_c=50)
+        assert future.result(SOON_S) is not None
+    assert [each[0] for each in device.log] == ["evaluate", "qualify", "evaluate"]
 
 
 def test_what_was_disturbed_is_done_again_elsewhere(open_pool: Open):
