@@ -140,7 +140,8 @@ def _add_running(group: pytest.OptionGroup) -> None:
         dest="ptx_profiler",
         choices=("auto", "local", "replay"),
         default="auto",
-        help="measure on the local GPU, judge stored evidence (replay), or local where it can (auto, the default)",
+        help="measure on this machine's GPUs (local: all of CUDA_VISIBLE_DEVICES, under -n one for each worker), judge "
+        "stored evidence (replay), or local where it can (auto, the default)",
     )
     group.addoption(
         "--run",

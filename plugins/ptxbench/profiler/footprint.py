@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROCESSES_BYTES = 4 << 30
 """Contexts of the oracle, the trusted worker, a sandbox and its successors (some 0.5 GiB each), their libraries'
 workspaces, and what a flush of L2 takes."""
+STATE_SHARE = 0.6
+"""Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
 FLOAT64 = 8
 
 
@@ -61,4 +63,4 @@ def _nbytes(specs: Iterable[TensorSpec]) -> int:
 
 
 def _largest_operand(specs: tuple[TensorSpec, ...]) -> int:
-    return max(math.prod(spec.shape) for spec in specs if not spec.output) * FLOAT64
+    return max((math.prod(spec.shape) for spec in specs if not spec.output), default=0) * FLOAT64
