@@ -13,6 +13,7 @@ from ptxbench.adapt.command import add_options as add_fixit_options
 from ptxbench.adapt.train.options import add_options as add_train_options
 from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
+from ptxbench.service.command import add_options as add_serve_options
 
 USAGE_ERROR = 2
 
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_collections(commands)
     add_fixit_options(commands.add_parser("fixit", help="training data from a model's failures"))
     add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
+    add_serve_options(commands.add_parser("serve", help="measure and judge kernels for others, over HTTP"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -259,6 +261,13 @@ def _train(options: argparse.Namespace) -> int:
     return command.run(options)
 
 
+def _serve(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.service import command
+
+    return command.run(options, find_root(Path.cwd()))
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -292,6 +301,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "packs": _packs,
     "fixit": _fixit,
     "train": _train,
+    "serve": _serve,
 }
 
 

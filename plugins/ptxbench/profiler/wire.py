@@ -1,7 +1,7 @@
 """What a profiler on another machine is asked, and what it answers.
 
-A request carries the source, never an object: whoever answers builds it with a toolchain of its own, and the hash of the
-device code says whether both built the same. Two ways to name the case:
+A request carries the source, never an object: whoever answers builds it with a toolchain of its own, and the hash of
+the device code says whether both built the same. Two ways to name the case:
 
 - ``Request.case`` is the case itself, for a peer that trusts whoever asks (a cluster of one user's).
 - ``case_digest`` is its fingerprint, for a service that runs the definitions of its own checkout only, since a
