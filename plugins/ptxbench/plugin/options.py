@@ -17,7 +17,7 @@ from typing import Literal
 
 import pytest
 
-from ptxbench.arguments import count, positive
+from ptxbench.arguments import count, positive, profiler
 from ptxbench.errors import InputError
 
 DEFAULT_TURNS = 8
@@ -137,9 +137,11 @@ def _add_running(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--profiler",
         dest="ptx_profiler",
-        choices=("auto", "local", "replay"),
+        type=profiler,
         default="auto",
-        help="measure on the local GPU, judge stored evidence (replay), or local where it can (auto, the default)",
+        metavar="NAME|URL",
+        help="measure on the local GPU (local), by a service (http://HOST:PORT, docs/serve.md), judge stored evidence "
+        "(replay), or local where it can (auto, the default)",
     )
     group.addoption(
         "--run",

@@ -44,7 +44,7 @@ class HttpProfiler:
             raise InfrastructureError("service_unavailable", str(error)) from error
 
     @cached_property
-    def origin(self) -> Literal["measured", "replayed"]:  # type: ignore[override]
+    def origin(self) -> Literal["measured", "replayed"]:
         """The service's own: it may measure or read back. Raises InfrastructureError("service_unavailable")."""
         found = self._health().origin
         if found is None:

@@ -9,29 +9,25 @@ import sqlite3
 import time
 import uuid
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ptxbench.client.shapes import Submission, TaskKind, TaskStatus
-from ptxbench.errors import InputError
 from ptxbench.service.catalog import Catalog
-from ptxbench.service.evaluations import Evaluations
 from ptxbench.service.metrics import Metrics
 from ptxbench.service.naming import ID_DIGITS, content_hash, unique_name
+from ptxbench.service.peer import Peer
 from ptxbench.service.settings import MAX_QUEUE_BYTES, Settings
-from ptxbench.service.store import Finished, Known, Store, StoredTask
+from ptxbench.service.store import Finished, Known, Store, StoredTask, failed
 from ptxbench.service.waiting_line import WaitingLine
 
-START_TIMEOUT_S = 120.0
-"""For the evaluation process to import what it needs and say hello."""
 MOST_ATTEMPTS = 3
 """A task that three evaluation processes died of is not given to a fourth."""
-LONGEST_RESTART_S = 30.0
 PREFETCH = 2
 """Tasks per slot that the evaluation process holds, so that it need not ask between two short ones."""
-HEALTH_INTERVAL_S = 5.0
 STORE_RETRY_S = 5.0
+SWEEP_INTERVAL_S = 3600.0
 _RATE_WINDOW = 200
 _UNFINISHED = b'"traces":null,"logs":null,"error":null,"fault":null,"results":[]}'
 
@@ -65,19 +61,6 @@ class _Live:
     deaths: int = 0
 
 
-@dataclass
-class _Peer:
-    """What is known of the evaluation process."""
-
-    process: Evaluations | None = None
-    ready: bool = False
-    origin: Literal["measured", "replayed"] | None = None
-    health: dict[str, Any] | None = None
-    fault: str = ""
-    restarts: int = 0
-    hello: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Broker:
     """Takes tasks, has them done, and keeps what was found. Made and used on one event loop."""
 
@@ -91,19 +74,19 @@ class Broker:
         self._closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when answers that wait for something should be given as they are."""
         self._store = store
-        self._peer = _Peer()
+        self._peer = Peer(settings, metrics, self)
         self._live: dict[str, _Live] = {}
         self._line: WaitingLine[_Live] = WaitingLine()
         self._waiting_bytes = 0
         self._given = 0
         self._finished_at: deque[float] = deque(maxlen=_RATE_WINDOW)
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._sweeping: asyncio.Task[None] | None = None
         store.on_batch = metrics.stored
 
     async def start(self) -> None:
         """Start the evaluation process and take up what an earlier service left unfinished.
 
-        Raises InfrastructureError or InputError where the profiler cannot be opened.
+        Raises InputError where the profiler cannot be opened.
         """
         loop = asyncio.get_running_loop()
         for task in self._store.unfinished():
@@ -111,12 +94,8 @@ class Broker:
             durable.set_result(None)
             self._enqueue(_Live(task, durable, loop.create_future()))
             self.metrics.requeued.inc()
-        self._start_peer()
-        async with asyncio.timeout(START_TIMEOUT_S):
-            await self._peer.hello.wait()
-        if not self._peer.ready:
-            raise InputError(self._peer.fault)
-        self._spawn(self._look_after())
+        await self._peer.start()
+        self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def submit(self, kind: TaskKind, body: bytes) -> Accepted:
         """Take a submission: when this returns, it survives the death of the service.
@@ -127,18 +106,12 @@ class Broker:
         submission = Submission.model_validate_json(body)
         if not self.accepting:
             raise RefusedError(503, "the service is draining: expected no submission any more; try again later", 5)
-        live, known = self._resolve(kind, submission)
-        if known is not None:
-            return Accepted(known.id, known.solution, known.status, created=False)
-        assert live is not None
-        created = live.task.id not in self._live
-        if created:
-            self._expect_room(len(live.task.request))
-            self._live[live.task.id] = live
-            stored = asyncio.wrap_future(self._store.add(live.task))
-            stored.add_done_callback(lambda outcome: self._stored(live, outcome))
-        else:
-            live = self._live[live.task.id]
+        task = self._resolve(kind, submission)
+        if isinstance(task, Known):
+            return Accepted(task.id, task.solution, task.status, created=False)
+        live = self._live.get(task.id)
+        created = live is None
+        live = live or self._add(task)
         try:
             await asyncio.shield(live.durable)
         except sqlite3.Error as error:
@@ -146,13 +119,23 @@ class Broker:
         status: TaskStatus = "running" if live.state in ("running", "finishing") else "pending"
         return Accepted(live.task.id, live.task.solution, status, created)
 
-    def _resolve(self, kind: TaskKind, submission: Submission) -> tuple[_Live | None, Known | None]:
+    def _add(self, task: StoredTask) -> _Live:
+        """A task on its way to the disk. Raises RefusedError where there is no room for it."""
+        self._expect_room(len(task.request))
+        loop = asyncio.get_running_loop()
+        live = _Live(task, loop.create_future(), loop.create_future())
+        self._live[task.id] = live
+        stored = asyncio.wrap_future(self._store.add(task))
+        stored.add_done_callback(lambda outcome: self._stored(live, outcome))
+        return live
+
+    def _resolve(self, kind: TaskKind, submission: Submission) -> StoredTask | Known:
         """The task that a submission is: as it would begin, or as it is known to have been completed."""
         cases = self.catalog.select(submission, self._device_arch(submission))
         arch = cases[0].arch.name
         submission = submission.model_copy(update={"arch": arch})
         digests = [self.catalog.digest(case) for case in cases]
-        content = content_hash(kind, submission, digests, self._peer.origin or "")
+        content = content_hash(kind, submission, digests, self._peer.state.origin or "")
         task_id = submission.task_id or content[:ID_DIGITS]
         name = unique_name(submission.solution)
         taken = self._live.get(task_id)
@@ -161,9 +144,8 @@ class Broker:
         if other != content:
             raise RefusedError(409, f"task {task_id}: expected the content that was submitted first, found other")
         if known is not None and known.status == "completed":
-            return None, known
-        loop = asyncio.get_running_loop()
-        task = StoredTask(
+            return known
+        return StoredTask(
             id=task_id,
             content=content,
             kind=kind,
@@ -174,13 +156,12 @@ class Broker:
             request=submission.model_dump_json().encode(),
             created_at=time.time(),
         )
-        return _Live(task, loop.create_future(), loop.create_future()), None
 
     def _device_arch(self, submission: Submission) -> str | None:
         """The architecture of the device, for a submission that names none."""
-        if submission.arch is not None or self._peer.origin == "replayed":
+        if submission.arch is not None or self._peer.state.origin == "replayed":
             return None
-        device = (self._peer.health or {}).get("device")
+        device = self._peer.state.health.get("device")
         if device is None:
             raise RefusedError(503, "the device is not known yet: the profiler starts; try again, or name arch", 2)
         return self.catalog.arch_of_device(tuple(device["compute_capability"]))
@@ -219,13 +200,13 @@ class Broker:
 
     def _pump(self) -> None:
         """Hand tasks to the evaluation process, as many as it can use."""
-        if not self._peer.ready or self._peer.process is None or not self.accepting:
+        if not self._peer.state.ready or not self.accepting:
             return
         while self._given < PREFETCH * self.settings.slots and (live := self._line.take()) is not None:
             self._waiting_bytes -= len(live.task.request)
             self._given += 1
             live.state = "given"
-            self._peer.process.begin(live.task)
+            self._peer.give(live.task)
 
     def status(self, task_id: str) -> TaskStatus | None:
         """Where a task is; None: there is none."""
@@ -262,32 +243,19 @@ class Broker:
             rest = rest[:-1] + b',"details":' + details + b"}"
         return head + rest
 
-    def _heard(self, peer: _Peer, message: dict[str, Any], found: Finished | None) -> None:
-        if peer is not self._peer:
-            return
-        match message["op"]:
-            case "hello":
-                peer.ready, peer.origin = True, message["origin"]
-                peer.hello.set()
-                self._pump()
-            case "refused":
-                peer.fault = message["message"]
-            case "health":
-                peer.health = message.get("health", peer.health)
-                peer.fault = message["fault"]["message"] if "fault" in message else ""
-            case "begun":
-                live = self._live.get(message["id"])
-                if live is not None and live.state == "given":
-                    live.state = "running"
-            case "done":
-                assert found is not None
-                self._done(message["id"], found, message["seconds"])
-            case "died":
-                self._died(message["status"])
+    def on_ready(self) -> None:
+        """The evaluation process takes tasks."""
+        self._pump()
 
-    def _done(self, task_id: str, found: Finished, seconds: float) -> None:
+    def on_begun(self, task_id: str) -> None:
+        """It does one."""
+        live = self._live.get(task_id)
+        if live is not None and live.state == "given":
+            live.state = "running"
+
+    def on_done(self, task_id: str, found: Finished, seconds: float) -> None:
+        """It has done one."""
         self._given -= 1
-        self._peer.restarts = 0
         live = self._live.get(task_id)
         if live is not None:
             self.metrics.evaluated(live.task.kind, found.status, seconds)
@@ -314,13 +282,8 @@ class Broker:
 
         stored.add_done_callback(kept)
 
-    def _died(self, status: int) -> None:
-        """The evaluation process is gone: what it had goes back to the line, and another one is started."""
-        peer = self._peer
-        peer.ready = False
-        peer.fault = peer.fault or f"the evaluation process ended with status {status}"
-        if not peer.hello.is_set():
-            peer.hello.set()
+    def on_died(self) -> None:
+        """It is gone: what it had goes back to the line, before everything else."""
         self._given = 0
         for live in list(self._live.values()):
             if live.state not in ("given", "running"):
@@ -331,47 +294,17 @@ class Broker:
             else:
                 live.state = "pending"
                 self._enqueue(live, first=True)
-        if self.accepting and peer.origin is not None:
-            self._spawn(self._restart())
 
-    async def _restart(self) -> None:
-        restarts = self._peer.restarts
-        self.metrics.restarts.inc()
-        await asyncio.sleep(min(LONGEST_RESTART_S, 0.1 * 2.0 ** min(restarts, 10)))
-        if self.accepting:
-            origin = self._peer.origin
-            self._peer = _Peer(restarts=restarts + 1, origin=origin, health=self._peer.health)
-            self._start_peer()
-
-    def _start_peer(self) -> None:
-        loop, peer = asyncio.get_running_loop(), self._peer
-
-        def heard(message: dict[str, Any], found: Finished | None) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._heard, peer, message, found)
-
-        peer.process = Evaluations(self.settings, heard)
-
-    async def _look_after(self) -> None:
-        """Ask for health now and then, and forget what is old."""
-        swept = 0.0
+    async def _sweep(self) -> None:
+        """Forget what is old."""
         while True:
-            if self._peer.ready and self._peer.process is not None:
-                self._peer.process.ask_health()
-            if time.monotonic() - swept > 3600 or not swept:
-                swept = time.monotonic()
-                self._store.remove_older(self.settings.keep_days)
-            await asyncio.sleep(HEALTH_INTERVAL_S if self._peer.health is not None else 0.2)
-
-    def _spawn(self, job: Coroutine[None, None, None]) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(job)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+            self._store.remove_older(self.settings.keep_days)
+            await asyncio.sleep(SWEEP_INTERVAL_S)
 
     def health(self) -> dict[str, Any]:
         """Fields of ``ServiceHealth``."""
-        peer = self._peer
-        health = peer.health or {}
+        peer = self._peer.state
+        health = peer.health
         devices = list(health.get("devices") or ())
         workers = [
             {"device": device["name"], "healthy": device.get("state") in ("ready", "busy")} for device in devices
@@ -401,13 +334,13 @@ class Broker:
 
     def update_gauges(self) -> None:
         """Bring the metrics that are states, not events, up to date."""
-        self.metrics.states(self._line.lengths(), self._given, self._peer.ready)
+        self.metrics.states(self._line.lengths(), self._given, self._peer.state.ready)
 
     async def drain(self) -> None:
         """Take nothing more and let what runs end, for at most ``drain_s`` seconds; what waits stays on disk."""
         self.accepting = False
         deadline = time.monotonic() + self.settings.drain_s
-        while self._given and self._peer.ready and time.monotonic() < deadline:
+        while self._given and self._peer.state.ready and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         if not self._closing.done():
             self._closing.set_result(None)
@@ -417,12 +350,9 @@ class Broker:
         self.accepting = False
         if not self._closing.done():
             self._closing.set_result(None)
-        for job in list(self._jobs):
-            job.cancel()
-        process, self._peer.process = self._peer.process, None
-        self._peer.ready = False
-        if process is not None:
-            await asyncio.to_thread(process.close)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await self._peer.close()
         # What it had found has been handed to this loop before its end was.
         await asyncio.sleep(0)
         await asyncio.to_thread(self._store.close)
@@ -435,11 +365,4 @@ def _head(task_id: str, status: str, kind: str, definition: str, solution: str) 
 
 def _died_of_it() -> Finished:
     text = f"{MOST_ATTEMPTS} evaluation processes died while they did this task"
-    document = {
-        "traces": None,
-        "logs": None,
-        "error": text,
-        "fault": {"kind": "worker_died", "message": text},
-        "results": [],
-    }
-    return Finished("failed", json.dumps(document).encode(), b"")
+    return failed(text, {"kind": "worker_died", "message": text})

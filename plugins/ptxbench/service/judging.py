@@ -33,7 +33,7 @@ from ptxbench.records import (
 )
 from ptxbench.report.public_results import trace_of
 from ptxbench.service.catalog import Catalog
-from ptxbench.service.store import Finished
+from ptxbench.service.store import Finished, failed
 from ptxbench.toolchain import Built
 from ptxbench.verdict import judge
 
@@ -73,15 +73,15 @@ class Judge:
             submission = Submission.model_validate_json(request)
             candidate = Candidate(source=one_source(submission.solution))
         except ValueError as error:
-            return _failed(f"the solution cannot be built here: {error}")
+            return failed(f"the solution cannot be built here: {error}")
         try:
             cases = self._catalog.select(submission)
             with ticket(submission.client, submission.priority):
                 found = [self._kinds[kind](case, candidate, submission) for case in cases]
         except InfrastructureError as error:
-            return _failed(str(error), {"kind": error.kind, "message": str(error)})
+            return failed(str(error), {"kind": error.kind, "message": str(error)})
         except InputError as error:
-            return _failed(str(error))
+            return failed(str(error))
         return _outcomes(found, solution)
 
     def _evaluate(self, case: Case, candidate: Candidate, submission: Submission) -> Found:
@@ -236,7 +236,7 @@ def _outcomes(found: list[Found], solution: str) -> Finished:
     traces = [{**one.trace, "solution": solution} for one in found if one.trace is not None]
     logs = [{**one.log, "solution": solution} for one in found if one.log is not None]
     known = any(one.known for one in found)
-    document = {
+    document: dict[str, Any] = {
         "traces": traces or None,
         "logs": logs or None,
         "error": None if known else "nobody knows: no device ran this, and no stored evidence has its hashes",
@@ -247,8 +247,3 @@ def _outcomes(found: list[Found], solution: str) -> Finished:
     return Finished(
         "completed" if known else "failed", json.dumps(document).encode(), zlib.compress(detail.encode(), 1)
     )
-
-
-def _failed(error: str, fault: dict[str, str] | None = None) -> Finished:
-    document = {"traces": None, "logs": None, "error": error, "fault": fault, "results": []}
-    return Finished("failed", json.dumps(document).encode(), b"")

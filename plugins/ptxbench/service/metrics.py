@@ -17,26 +17,28 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        register = {"registry": self.registry}
-        self._requests = Counter("ptxbench_requests", "HTTP requests.", ("operation", "status"), **register)
+        own = self.registry
+        self._requests = Counter("ptxbench_requests", "HTTP requests.", ("operation", "status"), registry=own)
         self._latency = Histogram(
-            "ptxbench_submit_seconds", "From a submission's arrival to its answer.", buckets=_FAST_S, **register
+            "ptxbench_submit_seconds", "From a submission's arrival to its answer.", buckets=_FAST_S, registry=own
         )
-        self._submitted = Counter("ptxbench_tasks_submitted", "Tasks that were new.", ("kind",), **register)
-        self._evaluated = Counter("ptxbench_tasks_ended", "Tasks that ended.", ("kind", "status"), **register)
+        self._submitted = Counter("ptxbench_tasks_submitted", "Tasks that were new.", ("kind",), registry=own)
+        self._evaluated = Counter("ptxbench_tasks_ended", "Tasks that ended.", ("kind", "status"), registry=own)
         self._seconds = Histogram(
-            "ptxbench_task_seconds", "Wall time of one task.", ("kind",), buckets=_SLOW_S, **register
+            "ptxbench_task_seconds", "Wall time of one task.", ("kind",), buckets=_SLOW_S, registry=own
         )
-        self.requeued = Counter("ptxbench_tasks_requeued", "Tasks that an earlier service left unfinished.", **register)
-        self.restarts = Counter("ptxbench_evaluation_restarts", "Evaluation processes that died.", **register)
-        self.lost_writes = Counter("ptxbench_store_failures", "Results that could not be stored.", **register)
+        self.requeued = Counter(
+            "ptxbench_tasks_requeued", "Tasks that an earlier service left unfinished.", registry=own
+        )
+        self.restarts = Counter("ptxbench_evaluation_restarts", "Evaluation processes that died.", registry=own)
+        self.lost_writes = Counter("ptxbench_store_failures", "Results that could not be stored.", registry=own)
         self._commits = Histogram(
-            "ptxbench_store_commit_seconds", "One transaction of the task store.", buckets=_FAST_S, **register
+            "ptxbench_store_commit_seconds", "One transaction of the task store.", buckets=_FAST_S, registry=own
         )
-        self._writes = Counter("ptxbench_store_writes", "Writes to the task store.", **register)
-        self._waiting = Gauge("ptxbench_tasks_waiting", "Tasks that wait.", ("priority",), **register)
-        self._given = Gauge("ptxbench_tasks_given", "Tasks that the evaluation process has.", **register)
-        self._ready = Gauge("ptxbench_evaluation_ready", "Whether there is an evaluation process.", **register)
+        self._writes = Counter("ptxbench_store_writes", "Writes to the task store.", registry=own)
+        self._waiting = Gauge("ptxbench_tasks_waiting", "Tasks that wait.", ("priority",), registry=own)
+        self._given = Gauge("ptxbench_tasks_given", "Tasks that the evaluation process has.", registry=own)
+        self._ready = Gauge("ptxbench_evaluation_ready", "Whether there is an evaluation process.", registry=own)
 
     def answered(self, operation: str, status: int, seconds: float, *, submission: bool) -> None:
         """A request was answered."""

@@ -8,6 +8,7 @@ power cut may take the last commits with it, and leaves the file whole.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import queue
 import sqlite3
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ptxbench.client.shapes import TaskKind, TaskStatus
 from ptxbench.errors import InputError
@@ -76,6 +77,12 @@ class Finished(NamedTuple):
     """JSON object: the fields of ``Task`` that the evaluation fills."""
     detail: bytes
     """JSON list of ``TaskDetail``, packed with zlib."""
+
+
+def failed(error: str, fault: dict[str, str] | None = None) -> Finished:
+    """The end of a task that found nothing; ``fault`` are the fields of an InfrastructureFault."""
+    document: dict[str, Any] = {"traces": None, "logs": None, "error": error, "fault": fault, "results": []}
+    return Finished("failed", json.dumps(document).encode(), b"")
 
 
 class Known(NamedTuple):
@@ -187,7 +194,7 @@ class Store:
             "SELECT id, content, kind, definition, solution, client, priority, request, created_at FROM tasks"
             " WHERE status = 'pending' ORDER BY created_at"
         )
-        return [StoredTask(*row[:7], zlib.decompress(row[7]), row[8]) for row in rows]
+        return [StoredTask._make((*row[:7], zlib.decompress(row[7]), row[8])) for row in rows]
 
     def counts(self) -> dict[str, int]:
         """How many tasks there are, by status."""

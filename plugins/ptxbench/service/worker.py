@@ -26,7 +26,7 @@ from ptxbench.profiler import Profiler, open_profiler
 from ptxbench.profiler.protocol import EVIDENCE_FOLDERS
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.judging import Judge
-from ptxbench.service.store import Finished
+from ptxbench.service.store import failed
 from ptxbench.toolchain import Toolchain
 
 
@@ -101,7 +101,7 @@ class Worker:
             found = self._judge.perform(kind, message["request"].encode(), message["solution"])
         except Exception as error:  # whatever it is: a task without an answer would be waited for without end
             text = f"{type(error).__name__}: {error}"
-            found = Finished("failed", _internal(text), b"")
+            found = failed(text, {"kind": "internal_error", "message": text})
         seconds = time.perf_counter() - started
         answer = {"op": "done", "id": message["id"], "status": found.status, "seconds": seconds}
         self._channel.send(answer, found.result, found.detail)
@@ -113,11 +113,6 @@ class Worker:
         except PtxBenchError as error:
             kind = error.kind if isinstance(error, InfrastructureError) else "input_error"
             self._channel.send({"op": "health", "fault": {"kind": kind, "message": str(error)}})
-
-
-def _internal(text: str) -> bytes:
-    fault = {"kind": "internal_error", "message": text}
-    return json.dumps({"traces": None, "logs": None, "error": text, "fault": fault, "results": []}).encode()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
