@@ -19,8 +19,8 @@ class InfrastructureError(PtxBenchError):
     ``disk_full``, ``busy_device``, ``turn_missing`` (of a run that is repeated), ``internal_error``. Of a service or a
     cluster that measures: ``service_unavailable``, ``service_refused``, ``build_mismatch`` (its compiler makes other
     device code), ``worker_died``. Of a language model: ``model_rate_limited``, ``model_overloaded``,
-    ``model_server_error``, ``model_connection``, ``model_timeout``, ``model_malformed_response`` where it stayed so over
-    every attempt; ``model_authentication``, ``model_not_found``, ``model_bad_request``, ``model_quota``,
+    ``model_server_error``, ``model_connection``, ``model_timeout``, ``model_malformed_response`` where it stayed so
+    over every attempt; ``model_authentication``, ``model_not_found``, ``model_bad_request``, ``model_quota``,
     ``model_unavailable`` where another attempt would end the same way; ``model_cancelled`` when the run is stopped.
     """
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import ValidationError
 
 from ptxbench.client import Client, ServiceError, Task, cuda_solution
+from ptxbench.client.retrying import DEFAULT_PATIENCE_S
 from ptxbench.client.shapes import ServiceHealth, TaskKind
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.protocol import Health, SafetyTool
@@ -31,11 +32,13 @@ SHORT_POLL_S = 2.0
 class HttpProfiler:
     """Implements ``Profiler`` over one service. Nothing is asked before it is needed."""
 
-    def __init__(self, url: str, *, stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, url: str, *, stopped: Callable[[], bool] = lambda: False, patience_s: float = DEFAULT_PATIENCE_S
+    ) -> None:
         """Raises InfrastructureError("service_unavailable") where httpx is not installed, or for what is no URL."""
         self._stopped = stopped
         try:
-            self._client = Client(url)
+            self._client = Client(url, patience_s=patience_s)
         except ModuleNotFoundError as error:
             raise InfrastructureError(
                 "service_unavailable", "--profiler URL: expected httpx, found none; pip install 'ptxbench[serve]'"

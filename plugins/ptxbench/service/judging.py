@@ -86,7 +86,8 @@ class Judge:
 
     def _evaluate(self, case: Case, candidate: Candidate, submission: Submission) -> Found:
         if submission.complete:
-            self._built(case, candidate, submission)
+            if submission.cubin_sha256 is not None:
+                self._built(case, candidate, submission)
             done = self._evaluator.evaluate(case, Proposal(candidate=candidate, origin="service"), self._profiler)
         else:
             done = self._measure(case, candidate, submission)

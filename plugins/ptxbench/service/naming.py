@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 
 from ptxbench import __version__
@@ -32,11 +31,10 @@ def content_hash(kind: TaskKind, submission: Submission, cases: Iterable[str], o
     ``cases`` are the fingerprints of what it is done on, ``origin`` is the profiler's. Who asks, and how urgently,
     is no part of it; the solution's name is, since traces carry it.
     """
-    parts = {
-        "kind": kind,
-        "submission": submission.model_dump_json(exclude={"task_id", "client", "priority", "workload_uuids"}),
-        "cases": list(cases),
-        "origin": origin,
-        "harness": __version__,
-    }
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    anybody = {"task_id": None, "client": "", "priority": "interactive", "workload_uuids": None}
+    digest = hashlib.sha256()
+    for part in (kind, origin, __version__, *cases, submission.model_copy(update=anybody).model_dump_json()):
+        data = part.encode()
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()

@@ -29,6 +29,9 @@ from ptxbench.service.judging import Judge
 from ptxbench.service.store import failed
 from ptxbench.toolchain import Toolchain
 
+NICENESS = 5
+"""Of an evaluation process that reads evidence back."""
+
 
 class Channel:
     """The end of the pipe in this process; any thread may send."""
@@ -75,6 +78,9 @@ class Worker:
 
     def run(self) -> None:
         """Until the other end is gone or says stop."""
+        if self._profiler.origin == "replayed":
+            # All of it is work for the processor, and submissions come first. Whoever measures must not be slowed down.
+            os.nice(NICENESS)
         self._channel.send({"op": "hello", "origin": self._profiler.origin, "pid": os.getpid()})
         while True:
             message = self._channel.receive()
