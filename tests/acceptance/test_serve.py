@@ -112,9 +112,7 @@ def test_an_id_of_ones_own_names_one_content(client) -> None:
 
 
 def test_nobody_knows_is_no_result(client) -> None:
-    task = client.wait(
-        client.evaluate(cuda_solution(GEMM, load("wrong_result") + "\n// edited", arch="h100")).task_id, 60
-    )
+    task = client.wait(client.evaluate(slow("unknown")).task_id, 60.0)
     assert (task.status, task.traces) == ("failed", None)
     assert "nobody knows" in (task.error or "")
     assert task.results[0].verdict is not None
@@ -160,10 +158,10 @@ def test_long_poll_answers_when_the_task_ends_and_not_before(client) -> None:
     started = time.monotonic()
     assert client.task(quick.task_id, 30.0).finished
     assert time.monotonic() - started < 10.0
-    slow = client.evaluate(cuda_solution(GEMM, SLOW.format("poll"), arch="h100"))
-    assert not client.task(slow.task_id, 0.05).finished
-    ended = client.tasks([slow.task_id, quick.task_id], 60.0)
-    assert [task.task_id for task in ended] == [slow.task_id, quick.task_id]
+    later = client.evaluate(slow("poll"))
+    assert not client.task(later.task_id, 0.05).finished
+    ended = client.tasks([later.task_id, quick.task_id], 60.0)
+    assert [task.task_id for task in ended] == [later.task_id, quick.task_id]
     assert all(task.finished for task in ended)
 
 
@@ -237,12 +235,12 @@ def evaluation_process(service: Service) -> int:
 
 
 def test_a_dead_evaluation_process_costs_time_and_nothing_else(service, client) -> None:
-    slow = client.evaluate(cuda_solution(GEMM, SLOW.format("worker dies"), arch="h100"))
-    while client.task(slow.task_id).status == "pending":
+    victim = client.evaluate(slow("worker dies"))
+    while client.task(victim.task_id).status == "pending":
         time.sleep(0.01)
     os.kill(evaluation_process(service), signal.SIGKILL)
     quick = client.evaluate(screened("behind it"))
-    assert client.wait(slow.task_id, 60.0).results[0].verdict.outcome is Outcome.UNKNOWN
+    assert client.wait(victim.task_id, 60.0).results[0].verdict.outcome is Outcome.UNKNOWN
     assert client.wait(quick.task_id, 60.0).status == "completed"
     with httpx.Client(base_url=service.url, trust_env=False) as http:
         assert "ptxbench_evaluation_restarts_total 1.0" in http.get("/metrics").text
@@ -251,29 +249,28 @@ def test_a_dead_evaluation_process_costs_time_and_nothing_else(service, client) 
 def test_end_in_good_order_and_what_the_next_service_finds(tmp_path: Path, build_cache: Path) -> None:
     """SIGTERM lets what runs end and keeps what waits; a full queue says when to come again; a token is asked for."""
     env = {"PTXBENCH_CACHE": str(build_cache), "PTXBENCH_TOKEN": "secret"}
-    options = ("--profiler", "replay", "--slots", "1", "--max-queue", "2")
-    slow = [cuda_solution(GEMM, SLOW.format(f"drain {number}"), arch="h100") for number in range(5)]
+    options = ("--profiler", "replay", "--slots", "1", "--max-queue", "1")
     with serving(tmp_path, *options, env=env) as service:
         with pytest.raises(ServiceError, match="bearer token"), Client(service.url, patience_s=0.1) as stranger:
             stranger.definitions()
         client = Client(service.url, token="secret", patience_s=0.1)
         done = client.wait(client.evaluate(screened("before")).task_id, 30.0)
-        ids = [client.evaluate(solution).task_id for solution in slow[:4]]  # one runs, one is next, two wait
+        ids = [client.evaluate(slow(f"drain{number}")).task_id for number in range(3)]  # runs, is next, waits
         with pytest.raises(ServiceError, match="the queue is full") as caught:
-            client.evaluate(slow[4])
+            client.evaluate(slow("drain3"))
         assert caught.value.status == 429
         with ThreadPoolExecutor(1) as pool:
-            polling = pool.submit(client.task, ids[3], 30.0)
+            polling = pool.submit(client.task, ids[2], 30.0)
             time.sleep(0.1)
             service.terminate()
             assert service.wait(40.0) == 0
             assert polling.result(5.0).status == "pending"  # answered, not cut off
         statuses = dict(sqlite3.connect(tmp_path / "store" / "tasks.sqlite").execute("SELECT id, status FROM tasks"))
         assert statuses[done.task_id] == "completed"
-        assert [statuses[task_id] for task_id in ids] == ["failed", "failed", "pending", "pending"]
+        assert [statuses[task_id] for task_id in ids] == ["failed", "failed", "pending"]
         service.start()
         client = Client(service.url, token="secret")
         assert client.task(done.task_id) == done
         assert not client.evaluate(screened("before")).created
-        assert [client.wait(task_id, 60.0).status for task_id in ids] == ["failed"] * 4  # unknown: nobody measured them
+        assert [client.wait(task_id, 60.0).status for task_id in ids] == ["failed"] * 3  # unknown: nobody measured them
         assert json.loads(httpx.get(f"{service.url}/health", trust_env=False).text)["status"] == "ok"
