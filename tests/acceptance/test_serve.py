@@ -1,19 +1,20 @@
 """``ptxbench serve`` as its clients meet it: a real process, a real socket, stored evidence behind it."""
 
 import asyncio
-import json
 import os
 import re
 import signal
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from ptxbench.client import AsyncClient, Client, ServiceError, cuda_solution
+from ptxbench.client.retrying import TOKEN_VARIABLE
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.http import HttpProfiler
 from ptxbench.records import Candidate, Outcome, Safe, Target, ToolStatus
@@ -248,29 +249,33 @@ def test_a_dead_evaluation_process_costs_time_and_nothing_else(service, client) 
 
 def test_end_in_good_order_and_what_the_next_service_finds(tmp_path: Path, build_cache: Path) -> None:
     """SIGTERM lets what runs end and keeps what waits; a full queue says when to come again; a token is asked for."""
-    env = {"PTXBENCH_CACHE": str(build_cache), "PTXBENCH_TOKEN": "secret"}
+    env = {"PTXBENCH_CACHE": str(build_cache), TOKEN_VARIABLE: "secret"}
     options = ("--profiler", "replay", "--slots", "1", "--max-queue", "1")
     with serving(tmp_path, *options, env=env) as service:
         with pytest.raises(ServiceError, match="bearer token"), Client(service.url, patience_s=0.1) as stranger:
             stranger.definitions()
-        client = Client(service.url, token="secret", patience_s=0.1)
-        done = client.wait(client.evaluate(screened("before")).task_id, 30.0)
-        ids = [client.evaluate(slow(f"drain{number}")).task_id for number in range(3)]  # runs, is next, waits
-        with pytest.raises(ServiceError, match="the queue is full") as caught:
-            client.evaluate(slow("drain3"))
-        assert caught.value.status == 429
-        with ThreadPoolExecutor(1) as pool:
+        with Client(service.url, token="secret", patience_s=0.1) as client, ThreadPoolExecutor(1) as pool:
+            done = client.wait(client.evaluate(screened("before")).task_id, 30.0)
+            ids = [client.evaluate(slow(f"drain{number}")).task_id for number in range(3)]  # runs, is next, waits
+            with pytest.raises(ServiceError, match="the queue is full") as caught:
+                client.evaluate(slow("drain3"))
+            assert caught.value.status == 429
             polling = pool.submit(client.task, ids[2], 30.0)
             time.sleep(0.1)
             service.terminate()
             assert service.wait(40.0) == 0
             assert polling.result(5.0).status == "pending"  # answered, not cut off
-        statuses = dict(sqlite3.connect(tmp_path / "store" / "tasks.sqlite").execute("SELECT id, status FROM tasks"))
+        statuses = stored_statuses(tmp_path / "store" / "tasks.sqlite")
         assert statuses[done.task_id] == "completed"
+        # Unknown, since nobody measured them: that is what a failed task is here.
         assert [statuses[task_id] for task_id in ids] == ["failed", "failed", "pending"]
         service.start()
-        client = Client(service.url, token="secret")
-        assert client.task(done.task_id) == done
-        assert not client.evaluate(screened("before")).created
-        assert [client.wait(task_id, 60.0).status for task_id in ids] == ["failed"] * 3  # unknown: nobody measured them
-        assert json.loads(httpx.get(f"{service.url}/health", trust_env=False).text)["status"] == "ok"
+        with Client(service.url, token="secret") as client:
+            assert client.task(done.task_id) == done
+            assert not client.evaluate(screened("before")).created
+            assert client.wait(ids[2], 60.0).status == "failed"
+
+
+def stored_statuses(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT id, status FROM tasks"))
