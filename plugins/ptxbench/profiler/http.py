@@ -6,6 +6,7 @@ at all; the case must be the same in both checkouts. So what comes back is judge
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from ptxbench.cases.case import Case
     from ptxbench.toolchain import Built
 
+NAME = "ptxbench"
+"""Of solutions, at the service."""
+FIRST_PATIENCE_S = 2.0
+"""For a service that has not answered yet."""
 SHORT_POLL_S = 2.0
 """How soon a stop of the session is noticed."""
 
@@ -36,7 +41,11 @@ class HttpProfiler:
         self, url: str, *, stopped: Callable[[], bool] = lambda: False, patience_s: float = DEFAULT_PATIENCE_S
     ) -> None:
         """Raises InfrastructureError("service_unavailable") where httpx is not installed, or for what is no URL."""
+        self._url = url
+        self._met = False
         self._stopped = stopped
+        # A service gives what was asked before the answer it has. A new session is there to measure anew.
+        self._session = f"{NAME}-{uuid.uuid4().hex[:12]}"
         try:
             self._client = Client(url, patience_s=patience_s)
         except ModuleNotFoundError as error:
@@ -85,6 +94,11 @@ class HttpProfiler:
 
     def _health(self) -> ServiceHealth:
         try:
+            if not self._met:
+                # Restarts are waited out, but one that was never there is most likely a slip of the pen.
+                with Client(self._url, patience_s=FIRST_PATIENCE_S) as first:
+                    first.health()
+                self._met = True
             return self._client.health()
         except (ServiceError, ValidationError) as error:
             raise InfrastructureError("service_unavailable", str(error)) from error
@@ -92,7 +106,8 @@ class HttpProfiler:
     def _perform(self, kind: TaskKind, case: Case, built: Built, **options: object) -> Task:
         """One task on one workload, until it has ended. Raises InfrastructureError."""
         candidate, owner = source_of(built), current_ticket()
-        solution = cuda_solution(case.definition.name, candidate.source, arch=case.arch.name)
+        name = NAME if self.origin == "replayed" else self._session
+        solution = cuda_solution(case.definition.name, candidate.source, name=name, arch=case.arch.name)
         same: dict[str, Any] = {
             "arch": case.arch.name,
             "case_sha256": case_digest(case),
