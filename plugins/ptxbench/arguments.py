@@ -27,6 +27,8 @@ def positive(text: str) -> float:
     return value
 
 
+TOKEN_VARIABLE = "PTXBENCH_TOKEN"
+"""Environment variable with the bearer token of a service, for it and for its clients."""
 PROFILERS = ("auto", "local", "replay")
 _SERVICE = ("http://", "https://")
 

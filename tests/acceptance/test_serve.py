@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ptxbench.arguments import TOKEN_VARIABLE
 from ptxbench.client import AsyncClient, Client, ServiceError, cuda_solution
-from ptxbench.client.retrying import TOKEN_VARIABLE
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.http import HttpProfiler
 from ptxbench.records import Candidate, Outcome, Safe, Target, ToolStatus
@@ -241,7 +241,9 @@ def test_a_dead_evaluation_process_costs_time_and_nothing_else(service, client) 
         time.sleep(0.01)
     os.kill(evaluation_process(service), signal.SIGKILL)
     quick = client.evaluate(screened("behind it"))
-    assert client.wait(victim.task_id, 60.0).results[0].verdict.outcome is Outcome.UNKNOWN
+    (result,) = client.wait(victim.task_id, 60.0).results
+    assert result.verdict is not None
+    assert result.verdict.outcome is Outcome.UNKNOWN
     assert client.wait(quick.task_id, 60.0).status == "completed"
     with httpx.Client(base_url=service.url, trust_env=False) as http:
         assert "ptxbench_evaluation_restarts_total 1.0" in http.get("/metrics").text

@@ -8,10 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ptxbench.arguments import TOKEN_VARIABLE
 from ptxbench.errors import PtxBenchError
 
-TOKEN_VARIABLE = "PTXBENCH_TOKEN"
-"""Environment variable with the bearer token, for clients and for the service."""
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 10.0
 DEFAULT_PATIENCE_S = 120.0

@@ -8,8 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from ptxbench.arguments import count, positive
-from ptxbench.client.retrying import TOKEN_VARIABLE
+from ptxbench.arguments import TOKEN_VARIABLE, count, positive
 from ptxbench.errors import InputError
 from ptxbench.service.settings import (
     DEFAULT_DRAIN_S,

@@ -1,6 +1,7 @@
 import pytest
 
-from ptxbench.client.retrying import LONGEST_WAIT_S, TOKEN_VARIABLE, Attempts, ServiceError, settings_of
+from ptxbench.arguments import TOKEN_VARIABLE
+from ptxbench.client.retrying import LONGEST_WAIT_S, Attempts, ServiceError, settings_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxbench.client.retrying import TOKEN_VARIABLE
+from ptxbench.arguments import TOKEN_VARIABLE
 from ptxbench.errors import InputError
 from ptxbench.service.command import add_options, settings_of
 from ptxbench.service.settings import Settings
