@@ -42,9 +42,10 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     broker = Broker(settings, catalog, Store(settings.store), metrics)
     try:
         await broker.start()
-        server = _Server(create_app(broker), broker, settings, metrics)
         host, port = listening.getsockname()[:2]
-        say(f"http://{f'[{host}]' if ':' in host else host}:{port} serves {settings.profiler}, store {settings.store}")
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        server = _Server(create_app(broker), broker, settings, metrics)
+        server.on_start = lambda: say(f"{url} serves {settings.profiler}, store {settings.store}")
         await server.serve([listening])
     finally:
         await broker.close()
@@ -82,6 +83,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._broker = broker
         self._draining: asyncio.Task[None] | None = None
+        self.on_start: Callable[[], None] = lambda: None
+        """Called once requests are answered."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen: uvicorn calls this."""
+        await super().startup(sockets)
+        self.on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal: uvicorn calls this in place of the system's default."""
