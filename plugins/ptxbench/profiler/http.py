@@ -6,6 +6,7 @@ at all; the case must be the same in both checkouts. So what comes back is judge
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from functools import cached_property
@@ -30,6 +31,9 @@ NAME = "ptxbench"
 """Of solutions, at the service."""
 FIRST_PATIENCE_S = 2.0
 """For a service that has not answered yet."""
+DEVICE_TIMEOUT_S = 120.0
+"""For the service's profiler to start: torch, the libraries, a CUDA context."""
+DEVICE_POLL_S = 0.5
 SHORT_POLL_S = 2.0
 """How soon a stop of the session is noticed."""
 
@@ -84,8 +88,12 @@ class HttpProfiler:
         return safety[0]
 
     def health(self) -> Health:
-        """What stands behind the service."""
+        """What stands behind the service. Waits for one that measures and does not know its device yet."""
+        deadline = time.monotonic() + DEVICE_TIMEOUT_S
         found = self._health()
+        while _starts(found) and time.monotonic() < deadline and not self._stopped():
+            time.sleep(DEVICE_POLL_S)
+            found = self._health()
         return Health(kind=f"http ({found.profiler})", device=found.device, message=found.message)
 
     def close(self) -> None:
@@ -137,3 +145,8 @@ class HttpProfiler:
             if task.finished:
                 return task
         raise InfrastructureError("stopped", "the run ends: this candidate's result was not waited for")
+
+
+def _starts(health: ServiceHealth) -> bool:
+    """Whether the service's profiler is on its way, and has met no fault."""
+    return health.origin == "measured" and health.device is None and health.status in ("ok", "degraded")
