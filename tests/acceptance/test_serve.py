@@ -173,7 +173,8 @@ def test_asynchronous_client_does_the_same(service) -> None:
             submitted = await asyncio.gather(*(client.evaluate(screened(name)) for name in names))
             tasks = await asyncio.gather(*(client.wait(one.task_id, 30.0) for one in submitted))
             assert [task.solution for task in tasks] == [one.normalized_solution_name for one in submitted]
-            assert {task.results[0].verdict.outcome for task in tasks} == {Outcome.SCREENED}
+            verdicts = [task.results[0].verdict for task in tasks]
+            assert {verdict and verdict.outcome for verdict in verdicts} == {Outcome.SCREENED}
             assert (await client.health()).status == "ok"
             assert GEMM in [one.name for one in await client.definitions()]
             assert (await client.workload(UUID))["uuid"] == UUID

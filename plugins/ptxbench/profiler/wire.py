@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -33,11 +33,19 @@ from ptxbench.records import (
 )
 
 if TYPE_CHECKING:
-    from ptxbench.toolchain import Built, Toolchain
+    from ptxbench.cases.arch import Arch
+    from ptxbench.toolchain import Built
 
 Operation = Literal["evaluate", "instructions", "sanitize"]
 _OF_THIS_MACHINE = {"name", "suite", "variants", "collection_root"}
 """Fields of a case that say where it is kept or how prompts speak of it, and change nothing that is measured."""
+
+
+class Builder(Protocol):
+    """What a request is built with: ``Toolchain``, or whatever builds as it does."""
+
+    def build(self, candidate: Candidate, arch: Arch) -> Built:
+        """As ``Toolchain.build``."""
 
 
 class Request(Record):
@@ -103,7 +111,7 @@ def source_of(built: Built) -> Candidate:
     return built.candidate
 
 
-def build_again(request: Request, toolchain: Toolchain) -> Built:
+def build_again(request: Request, toolchain: Builder) -> Built:
     """Build the request's source here.
 
     Raises InfrastructureError: ``build_mismatch`` where it is not the asker's device code, and as ``Toolchain.build``.
@@ -135,7 +143,7 @@ def expect_same(built: Built, cubin_sha256: str | None, nvcc: str = "") -> None:
     )
 
 
-def perform(request: Request, profiler: Profiler, toolchain: Toolchain) -> Answer:
+def perform(request: Request, profiler: Profiler, toolchain: Builder) -> Answer:
     """Answer a request with a profiler of this machine. A fault is an answer too; nothing is raised for it."""
     try:
         built = build_again(request, toolchain)

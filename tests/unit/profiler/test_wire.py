@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from ptxbench.cases import Arch
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.ticket import ticket
 from ptxbench.profiler.wire import Answer, Request, perform, request_of, unwrap
@@ -15,15 +16,15 @@ CASE = suite_case()
 
 
 class Toolchain:
-    """Builds the same device code every time."""
+    """Builds the same device code every time, or none."""
 
-    def __init__(self, **changes: object) -> None:
-        self.changes = changes
+    def __init__(self, status: BuildStatus = BuildStatus.OK) -> None:
+        self.status = status
 
-    def build(self, candidate: Candidate, arch: object) -> Built:
-        status = self.changes.get("status")
-        make = make_build if status is None else lambda **fields: unbuilt(status, **fields)
-        return Built(make(candidate_sha256=candidate.sha256), Path("k.so"), candidate)
+    def build(self, candidate: Candidate, arch: Arch) -> Built:
+        own = {"candidate_sha256": candidate.sha256}
+        build = make_build(**own) if self.status is BuildStatus.OK else unbuilt(self.status, **own)
+        return Built(build, Path("k.so"), candidate)
 
 
 def built() -> Built:
