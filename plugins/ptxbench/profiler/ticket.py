@@ -21,7 +21,8 @@ class Ticket:
     """``interactive``: somebody waits for this answer. ``bulk``: for all of many, in whatever order."""
 
 
-_CURRENT: ContextVar[Ticket] = ContextVar("ptxbench_ticket", default=Ticket())
+_NOBODYS = Ticket()
+_CURRENT: ContextVar[Ticket] = ContextVar("ptxbench_ticket", default=_NOBODYS)
 
 
 @contextmanager

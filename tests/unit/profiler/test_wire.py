@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Toolchain:
         self.status = status
 
     def build(self, candidate: Candidate, arch: Arch) -> Built:
-        own = {"candidate_sha256": candidate.sha256}
+        own: dict[str, Any] = {"candidate_sha256": candidate.sha256}
         build = make_build(**own) if self.status is BuildStatus.OK else unbuilt(self.status, **own)
         return Built(build, Path("k.so"), candidate)
 
