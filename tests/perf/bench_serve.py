@@ -16,6 +16,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 
 from tests.support.service import Fleet, Load, Service, serving, stored_kernels
@@ -39,7 +40,7 @@ async def loaded(service: Service, options: argparse.Namespace) -> tuple[Load, f
 
 def report(load: Load, seconds: float, store: Path, options: argparse.Namespace) -> dict[str, object]:
     """Figures, and what would be wrong: lost or doubled results."""
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection, connection:
         statuses = dict(connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall())
     correct = sum(
         all(result["verdict"]["outcome"] == "correct" for result in answers[0]["results"])

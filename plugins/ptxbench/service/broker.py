@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ptxbench.client.shapes import Submission, TaskKind, TaskStatus
+from ptxbench.client.shapes import FINISHED, Submission, TaskKind, TaskStatus
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.metrics import Metrics
 from ptxbench.service.naming import ID_DIGITS, content_hash, unique_name
@@ -88,13 +88,17 @@ class Broker:
 
         Raises InputError where the profiler cannot be opened.
         """
+        await self._peer.start()
         loop = asyncio.get_running_loop()
         for task in self._store.unfinished():
+            if not task.content.startswith(self._origin):
+                # Asked of a service that measures, where this one replays, or the other way: it waits for such a one.
+                continue
             durable: asyncio.Future[object] = loop.create_future()
             durable.set_result(None)
             self._enqueue(_Live(task, durable, loop.create_future()))
             self.metrics.requeued.inc()
-        await self._peer.start()
+        self._pump()
         self._sweeping = asyncio.ensure_future(self._sweep())
 
     async def submit(self, kind: TaskKind, body: bytes) -> Accepted:
@@ -135,8 +139,8 @@ class Broker:
         arch = cases[0].arch.name
         submission = submission.model_copy(update={"arch": arch})
         digests = [self.catalog.digest(case) for case in cases]
-        content = content_hash(kind, submission, digests, self._peer.state.origin or "")
-        task_id = submission.task_id or content[:ID_DIGITS]
+        digest = content_hash(kind, submission, digests, self._origin)
+        content, task_id = f"{self._origin}{digest}", submission.task_id or digest[:ID_DIGITS]
         name = unique_name(submission.solution)
         taken = self._live.get(task_id)
         known = self._store.find(task_id) if taken is None else None
@@ -156,6 +160,11 @@ class Broker:
             request=submission.model_dump_json().encode(),
             created_at=time.time(),
         )
+
+    @property
+    def _origin(self) -> str:
+        """With what every content begins: whether it was to be measured or read back."""
+        return f"{self._peer.state.origin}:"
 
     def _device_arch(self, submission: Submission) -> str | None:
         """The architecture of the device, for a submission that names none."""
@@ -218,7 +227,12 @@ class Broker:
 
     async def wait(self, task_ids: Iterable[str], timeout_s: float) -> None:
         """Until all of these tasks have ended, ``timeout_s`` seconds are over, or the service closes."""
-        waited = [self._live[task_id].done for task_id in task_ids if task_id in self._live]
+        waited: list[asyncio.Future[None]] = []
+        for task_id in task_ids:
+            if task_id in self._live:
+                waited.append(self._live[task_id].done)
+            elif self.status(task_id) not in FINISHED:
+                waited.append(asyncio.get_running_loop().create_future())  # of another kind of service: in vain
         if not waited or timeout_s <= 0 or self._closing.done():
             return
         # Nothing is cancelled when the time is over: others may wait for the same tasks.
@@ -285,7 +299,7 @@ class Broker:
     def on_died(self) -> None:
         """It is gone: what it had goes back to the line, before everything else."""
         self._given = 0
-        for live in list(self._live.values()):
+        for live in reversed(list(self._live.values())):
             if live.state not in ("given", "running"):
                 continue
             live.deaths += live.state == "running"

@@ -56,7 +56,7 @@ class StoredTask(NamedTuple):
 
     id: str
     content: str
-    """Hash of everything that decides what the task is."""
+    """Hash of everything that decides what the task is, behind ``measured:`` or ``replayed:``."""
     kind: TaskKind
     definition: str
     solution: str

@@ -2,6 +2,7 @@ import json
 import sqlite3
 import time
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -82,18 +83,18 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_another_layout_is_refused(tmp_path: Path) -> None:
     Store(tmp_path).close()
-    with sqlite3.connect(tmp_path / FILE) as connection:
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(InputError, match="version 99"):
         Store(tmp_path)
 
 
 def test_whoever_waits_hears_that_nothing_could_be_written(store: Store) -> None:
-    with sqlite3.connect(store._path) as connection:
+    with closing(sqlite3.connect(store._path)) as connection, connection:
         connection.execute("ALTER TABLE tasks RENAME TO elsewhere")
     with pytest.raises(sqlite3.OperationalError):
         store.add(task()).result(10)
-    with sqlite3.connect(store._path) as connection:
+    with closing(sqlite3.connect(store._path)) as connection, connection:
         connection.execute("ALTER TABLE elsewhere RENAME TO tasks")
     store.add(task()).result(10)
 
