@@ -27,6 +27,21 @@ def positive(text: str) -> float:
     return value
 
 
+TOKEN_VARIABLE = "PTXBENCH_TOKEN"
+"""Environment variable with the bearer token of a service, for it and for its clients."""
+PROFILERS = ("auto", "local", "replay")
+_SERVICE = ("http://", "https://")
+
+
+def profiler(text: str) -> str:
+    """What ``--profiler`` takes. Raises argparse.ArgumentTypeError."""
+    if text not in PROFILERS and not text.startswith(_SERVICE):
+        raise argparse.ArgumentTypeError(
+            f"invalid choice: {text[:80]!r} (choose from {', '.join(PROFILERS)}, or the URL of a service)"
+        )
+    return text
+
+
 def add_trace_sets(command: argparse.ArgumentParser) -> None:
     """``--trace-set``, as ``trace_sets``: where the cases of a run are found that no suite has."""
     command.add_argument(

@@ -14,6 +14,7 @@ from ptxbench.adapt.train.options import add_options as add_train_options
 from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
 from ptxbench.selftest.options import add_options as add_selftest_options
+from ptxbench.service.command import add_options as add_serve_options
 
 USAGE_ERROR = 2
 
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
             "selftest", help="measure the corpora of attacks and of honest kernels; exit status 1 if one escapes"
         )
     )
+    add_serve_options(commands.add_parser("serve", help="measure and judge kernels for others, over HTTP"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -272,6 +274,13 @@ def _selftest(options: argparse.Namespace) -> int:
     return command.run(options, find_root(Path.cwd()), lambda line: _print([line]))
 
 
+def _serve(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.service import command
+
+    return command.run(options, find_root(Path.cwd()))
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -306,6 +315,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "selftest": _selftest,
     "fixit": _fixit,
     "train": _train,
+    "serve": _serve,
 }
 
 

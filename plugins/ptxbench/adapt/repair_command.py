@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ptxbench.adapt.defaults import REPAIR_TURNS
 from ptxbench.adapt.teacher_options import add_teacher_options, limits_of
-from ptxbench.arguments import add_trace_sets, count, positive
+from ptxbench.arguments import add_trace_sets, count, positive, profiler
 
 
 class Result(NamedTuple):
@@ -39,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--min-speedup", type=positive, metavar="P", help="keep only repairs at least P times as fast as the baseline"
     )
     command.add_argument(
-        "--profiler", choices=("auto", "local", "replay"), default="auto", help="as of pytest (default: auto)"
+        "--profiler", type=profiler, default="auto", metavar="NAME|URL", help="as of pytest (default: auto)"
     )
     add_trace_sets(command)
     add_teacher_options(command)

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from ptxbench.cases import Case
     from ptxbench.packs import Pack
 
-EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
-"""Where committed evidence lies in a checkout: what a machine without a GPU answers from."""
-
 
 class Workshop(NamedTuple):
     """Where repairs are made."""
@@ -156,6 +153,7 @@ def _no_pack(case: Case) -> Pack:
 
 def _profilers(workshop: Workshop, stopped: Callable[[], bool]) -> Profilers:
     from ptxbench.profiler import Profiler, open_profiler
+    from ptxbench.profiler.protocol import EVIDENCE_FOLDERS
 
     roots = tuple(workshop.root / folder for folder in EVIDENCE_FOLDERS)
 

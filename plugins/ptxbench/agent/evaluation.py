@@ -71,7 +71,7 @@ class Evaluator:
             verdict = judge_extraction_error(proposal.extraction_error)
             return Evaluation(None, None, "none", verdict, stages)
         with _timed(stages, "build"):
-            built = self._build(proposal.candidate, case)
+            built = self.build(proposal.candidate, case)
         evidence = None
         if built.build.status is BuildStatus.OK:
             evidence = self._measure(case, built, profiler, stages)
@@ -93,7 +93,8 @@ class Evaluator:
         with self._compile_slots:
             yield toolchain
 
-    def _build(self, candidate: Candidate, case: Case) -> Built:
+    def build(self, candidate: Candidate, case: Case) -> Built:
+        """One candidate, with a compile slot. Raises as ``Toolchain.build``."""
         toolchain = self._found()
         with self._compile_slots:
             return toolchain.build(candidate, case.arch)

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ptxbench.records import TurnRecord
     from ptxbench.trace import Solution
 
-EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
-"""Where committed evidence lies in a checkout. It answers by content hash alone, so all of it can be searched."""
-
 BENCH = pytest.StashKey["Bench"]()
 """Where a session on a checkout keeps its ``Bench``."""
 
@@ -285,6 +282,7 @@ class Bench:
         from ptxbench.agent import Profilers
         from ptxbench.agent.recorded import RecordedProfiler
         from ptxbench.profiler import Profiler, open_profiler
+        from ptxbench.profiler.protocol import EVIDENCE_FOLDERS
 
         roots = tuple(self.root / folder for folder in EVIDENCE_FOLDERS)
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 import pytest
 
-from ptxbench.arguments import count, positive
+from ptxbench.arguments import count, positive, profiler
 from ptxbench.errors import InputError
 from ptxbench.plugin.report_path import check_report_path
 
@@ -138,10 +138,12 @@ def _add_running(group: pytest.OptionGroup) -> None:
     group.addoption(
         "--profiler",
         dest="ptx_profiler",
-        choices=("auto", "local", "replay"),
+        type=profiler,
         default="auto",
-        help="measure on this machine's GPUs (local: all of CUDA_VISIBLE_DEVICES, under -n one for each worker), judge "
-        "stored evidence (replay), or local where it can (auto, the default)",
+        metavar="NAME|URL",
+        help="measure on this machine's GPUs (local: all of CUDA_VISIBLE_DEVICES, under -n one for each worker), by a "
+        "service (http://HOST:PORT, docs/serve.md), judge stored evidence (replay), or local where it can (auto, the "
+        "default)",
     )
     group.addoption(
         "--run",

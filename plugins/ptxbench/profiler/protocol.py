@@ -40,6 +40,13 @@ class DeviceHealth(Record):
     """When it came to be in this state, UTC, ISO 8601."""
 
 
+EVIDENCE_FOLDERS = (Path("generated", "reference"), Path("tests", "evidence"))
+"""Where committed evidence lies in a checkout. It answers by content hash alone, so all of it can be searched."""
+
+SERVICE_SCHEMES = ("http://", "https://")
+"""How ``--profiler`` begins where it names a service (``ptxbench serve``)."""
+
+
 class Health(Record):
     """What stands behind a profiler now."""
 
@@ -84,19 +91,23 @@ class Profiler(Protocol):
 def open_profiler(
     name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
 ) -> Profiler:
-    """Open ``local`` (all GPUs that this process may use), ``replay`` or, with ``auto``, ``local`` where a CUDA device
-    is present and else ``replay``.
+    """Open ``local`` (all GPUs that this process may use), ``replay``, a service by its URL or, with ``auto``, ``local``
+    where there is a CUDA device, else ``replay``.
 
     ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
     given up with InfrastructureError("stopped"). Raises InputError for another name and
     InfrastructureError("no_device") for ``local`` without a device.
     """
     # Imported late: the GPU side must cost nothing on a machine that only replays.
+    if name.startswith(SERVICE_SCHEMES):
+        from ptxbench.profiler.http import HttpProfiler
+
+        return HttpProfiler(name, stopped=stopped)
     from ptxbench.profiler.device import device_present
     from ptxbench.profiler.replay import ReplayProfiler
 
     if name not in ("auto", "local", "replay"):
-        raise InputError(f"--profiler: expected auto, local or replay, found {name!r}")
+        raise InputError(f"--profiler: expected auto, local, replay or the URL of a service, found {name!r}")
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
     from ptxbench.profiler.safety_cache import SafetyCache

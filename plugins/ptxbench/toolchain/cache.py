@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ptxbench.errors import InputError
 from ptxbench.records.build import Build, BuildStatus
+from ptxbench.records.candidate import Candidate
 from ptxbench.toolchain.faults import disk_full
 
 CACHE_VARIABLE = "PTXBENCH_CACHE"
@@ -40,6 +41,8 @@ class Built(NamedTuple):
 
     build: Build
     so_path: Path | None
+    candidate: Candidate | None = None
+    """What was built, where the toolchain built it: a profiler on another machine builds it there again."""
 
 
 def default_cache_dir() -> Path:

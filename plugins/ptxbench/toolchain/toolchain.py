@@ -103,7 +103,7 @@ class Toolchain:
                 raise disk_full(self._cache.folder) from error
             message = f"expected to run the compiler in {self._cache.folder}; the system refused: {error}"
             raise InfrastructureError("compiler_crashed", message) from error
-        return built
+        return built._replace(candidate=candidate)
 
     def source_lines(self, candidate: Candidate, arch: Arch, built: Built) -> SourceLines | None:
         """Lines of the candidate's source by place in the device code of its build.

@@ -6,6 +6,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.profiler import open_profiler, protocol
+from ptxbench.profiler.http import HttpProfiler
 from ptxbench.profiler.replay import ReplayProfiler
 from tests.conftest import compute_capability
 
@@ -33,7 +34,7 @@ def test_local_without_a_device_is_an_error_that_says_what_to_do(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["", "Local", "remote"])
 def test_unknown_name_lists_the_known(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"expected auto, local or replay, found {name!r}"):
+    with pytest.raises(InputError, match=f"expected auto, local, replay or the URL of a service, found {name!r}"):
         open_profiler(name, root=tmp_path, evidence_roots=())
 
 
@@ -47,3 +48,9 @@ def test_replaying_imports_nothing_heavy(tmp_path: Path) -> None:
         [sys.executable, "-c", program], env={"PYTHONPATH": str(PLUGINS)}, capture_output=True, text=True, check=True
     )
     assert found.stdout == "\n"
+
+
+def test_a_url_names_a_service_and_asks_it_nothing(tmp_path: Path) -> None:
+    profiler = open_profiler("http://127.0.0.1:9", root=tmp_path, evidence_roots=())
+    assert isinstance(profiler, HttpProfiler)
+    profiler.close()

@@ -47,7 +47,7 @@ def blamed(quick: Toolchain, cache: BuildCache) -> Blamed:
     """Builds a source that must fail by its own fault, and leave nothing behind."""
 
     def build(source: str) -> Build:
-        build, so_path = quick.build(Candidate(source=source), HOPPER)
+        build, so_path, _ = quick.build(Candidate(source=source), HOPPER)
         assert (build.status, build.timed_out, so_path) == (BuildStatus.COMPILE_ERROR, False, None)
         assert list((cache.folder / "work").iterdir()) == []
         return build
@@ -67,7 +67,7 @@ def own_program(tools: Tools, folder: Path, program: str, script: str) -> str:
 
 def test_a_source_that_overwhelms_the_real_compiler_is_wrong(tools: Tools, cache: BuildCache):
     toolchain = Toolchain(tools, cache, Limits(seconds=20))
-    build, so_path = toolchain.build(Candidate(source=OVERWHELMING), HOPPER)
+    build, so_path, _ = toolchain.build(Candidate(source=OVERWHELMING), HOPPER)
     assert (build.status, so_path) == (BuildStatus.COMPILE_ERROR, None)
     # A g++ with more stack takes its time instead.
     assert build.timed_out or "g++ crashed on this source (SIGSEGV), and again when it was run once more\n" in build.log
@@ -164,7 +164,7 @@ def test_device_code_that_the_disassembler_fails_on_is_built_and_unknown(
     assert real is not None
     path = write_tool(tmp_path / "nvdisasm", f'test "$2" = kernel.cubin && kill -SEGV $$; exec {real.path} "$@"')
     toolchain = Toolchain(tools._replace(disassembler=real._replace(path=Path(path))), cache)
-    build, so_path = toolchain.build(Candidate(source=MINIMAL + KERNEL), HOPPER)
+    build, so_path, _ = toolchain.build(Candidate(source=MINIMAL + KERNEL), HOPPER)
     assert (build.status, build.inspection) == (BuildStatus.OK, "unavailable")
     assert so_path is not None
     assert build.log == "nvdisasm crashed (SIGSEGV), twice: the instructions of this build are unknown\n"

@@ -1,0 +1,1 @@
+"""One suite for everything that implements ``Profiler``: the same inputs, the same verdicts."""

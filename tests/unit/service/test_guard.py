@@ -1,0 +1,78 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from ptxbench.service.guard import Guard
+from ptxbench.service.metrics import Metrics
+from ptxbench.service.settings import MAX_BODY_BYTES
+
+
+async def inner(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the whole body and says how long it was."""
+    length, more = 0, True
+    while more:
+        message = await receive()
+        length += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(length).encode()})
+
+
+def ask(
+    path: str = "/evaluate", token: str | None = None, headers: dict[str, str] | None = None, chunks: int = 1
+) -> tuple[int, bytes, Metrics]:
+    metrics = Metrics()
+    sent: list[Any] = []
+    left = chunks
+
+    async def receive() -> dict[str, Any]:
+        nonlocal left
+        left -= 1
+        return {"type": "http.request", "body": b"x" * (1 << 20), "more_body": left > 0}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "path": path,
+        "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
+    }
+    asyncio.run(Guard(inner, token, metrics)(scope, receive, send))
+    return sent[0]["status"], sent[-1]["body"], metrics
+
+
+def test_without_a_token_everybody_is_served() -> None:
+    assert ask()[:2] == (200, str(1 << 20).encode())
+
+
+@pytest.mark.parametrize("header", [None, "Bearer other", "Bearer", "Basic secret", "secret"])
+def test_wrong_token_is_refused(header: str | None) -> None:
+    status, body, metrics = ask(token="secret", headers={"Authorization": header} if header else None)
+    assert status == 401
+    assert b"secret" not in body
+    assert b'operation="evaluate",status="401"' in metrics.text()
+
+
+def test_right_token_is_served() -> None:
+    assert ask(token="secret", headers={"Authorization": "Bearer secret"})[0] == 200
+
+
+def test_health_needs_no_token() -> None:
+    assert ask("/health", token="secret")[0] == 200
+
+
+def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
+    status, body, _ = ask(headers={"Content-Length": str(MAX_BODY_BYTES + 1)})
+    assert status == 413
+    assert str(MAX_BODY_BYTES).encode() in body
+
+
+def test_a_body_that_grows_too_long_is_cut_off() -> None:
+    assert ask(chunks=MAX_BODY_BYTES >> 20)[0] == 200
+    assert ask(chunks=(MAX_BODY_BYTES >> 20) + 1)[0] == 413
+
+
+def test_paths_of_others_make_no_labels() -> None:
+    assert b'operation="other"' in ask("/whatever/it/is")[2].text()
