@@ -14,9 +14,10 @@ class InputError(PtxBenchError):
 class InfrastructureError(PtxBenchError):
     """The machinery failed, through no fault of the candidate. ``kind`` is stable and machine-readable.
 
-    Kinds: ``no_device``, ``device_mismatch``, ``out_of_device_memory``, ``oracle_died``, ``oracle_timeout``,
-    ``sandbox_failed``, ``reference_failed``, ``baseline_unavailable``, ``compiler_missing``, ``compiler_crashed``,
-    ``disk_full``, ``busy_device``, ``turn_missing`` (of a run that is repeated), ``internal_error``. Of a service or a
+    Kinds: ``no_device``, ``device_mismatch``, ``device_disturbed`` (twice, while it measured one thing),
+    ``device_quarantined``, ``out_of_device_memory``, ``oracle_died``, ``oracle_timeout``, ``sandbox_failed``,
+    ``reference_failed``, ``baseline_unavailable``, ``compiler_missing``, ``compiler_crashed``, ``disk_full``,
+    ``busy_device``, ``stopped``, ``turn_missing`` (of a run that is repeated), ``internal_error``. Of a service or a
     cluster that measures: ``service_unavailable``, ``service_refused``, ``build_mismatch`` (its compiler makes other
     device code), ``worker_died``. Of a language model: ``model_rate_limited``, ``model_overloaded``,
     ``model_server_error``, ``model_connection``, ``model_timeout``, ``model_malformed_response`` where it stayed so

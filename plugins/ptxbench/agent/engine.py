@@ -63,6 +63,10 @@ class Engine:
                 self._start()
         return future.result()
 
+    def take_notes(self) -> list[str]:
+        """What happened to devices, and was not told yet."""
+        return self._profilers.take_notes()
+
     def close(self) -> None:
         """Stop after the stages that are in progress, and end the profilers. Idempotent.
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ptxbench.agent.plan import Skipped
 from ptxbench.profiler import Profiler
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
+
+
+@runtime_checkable
+class TellsNotes(Protocol):
+    """A profiler with something to say beside its answers."""
+
+    def take_notes(self) -> list[str]:
+        """What was not told yet, for people."""
 
 
 class Profilers:
@@ -51,6 +59,12 @@ class Profilers:
         """Whether evidence for ``case`` would be taken now, not read back."""
         profiler = self.for_case(case)
         return not isinstance(profiler, Skipped) and profiler.origin == "measured"
+
+    def take_notes(self) -> list[str]:
+        """What happened to devices, and was not told yet."""
+        with self._lock:
+            opened = list(self._opened.values())
+        return [note for profiler in opened if isinstance(profiler, TellsNotes) for note in profiler.take_notes()]
 
     def close(self) -> None:
         """End whatever was opened. Idempotent."""

@@ -34,9 +34,20 @@ RETRIES = 2
 """Infrastructure faults are tried again this often before they count (DESIGN)."""
 
 LASTING_FAULTS = frozenset(
-    {"compiler_missing", "no_device", "device_mismatch", "baseline_unavailable", "reference_failed", "disk_full"}
+    {
+        "compiler_missing",
+        "no_device",
+        "device_mismatch",
+        "device_quarantined",
+        "baseline_unavailable",
+        "reference_failed",
+        "disk_full",
+    }
 )
 """Faults that trying again at once cannot cure."""
+
+REPEATED_FAULTS = frozenset({"device_disturbed"})
+"""Faults of one turn that the profiler itself has tried again."""
 
 T = TypeVar("T")
 
@@ -221,7 +232,7 @@ class TrajectoryRunner:
             try:
                 return action()
             except InfrastructureError as error:
-                if error.kind in LASTING_FAULTS or self._stopped():
+                if error.kind in LASTING_FAULTS | REPEATED_FAULTS or self._stopped():
                     raise
         return action()
 

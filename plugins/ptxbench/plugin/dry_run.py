@@ -9,7 +9,7 @@ import pytest
 
 from ptxbench.errors import InputError
 from ptxbench.plugin.bench import Bench
-from ptxbench.plugin.scheduling import visible_devices
+from ptxbench.profiler.visible import visible_devices
 
 if TYPE_CHECKING:
     from ptxbench.agent import RunStore, TrajectoryPlan

@@ -88,7 +88,7 @@ def turn(request: pytest.FixtureRequest, engine: Engine) -> TurnRecord:
     except PtxBenchError as error:
         message = _describe(error)
     finally:
-        properties.extend((NOTE, note) for note in run.take_notes())
+        properties.extend((NOTE, note) for note in (*run.take_notes(), *engine.take_notes()))
         if hasattr(request.config, "workerinput"):
             properties.append((PROGRESS, bench.meter.progress().model_dump_json()))
     if message:

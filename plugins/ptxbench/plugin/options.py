@@ -140,8 +140,9 @@ def _add_running(group: pytest.OptionGroup) -> None:
         type=profiler,
         default="auto",
         metavar="NAME|URL",
-        help="measure on the local GPU (local), by a service (http://HOST:PORT, docs/serve.md), judge stored evidence "
-        "(replay), or local where it can (auto, the default)",
+        help="measure on this machine's GPUs (local: all of CUDA_VISIBLE_DEVICES, under -n one for each worker), by a "
+        "service (http://HOST:PORT, docs/serve.md), judge stored evidence (replay), or local where it can (auto, the "
+        "default)",
     )
     group.addoption(
         "--run",

@@ -165,10 +165,18 @@ def pytest_xdist_node_collection_finished(node: WorkerController, ids: Sequence[
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """``-n auto``: one worker for each GPU. Without any, xdist decides: one for each processor."""
+    if options.started_in(config) is None:
+        return None
+    return scheduling.auto_workers(config.getoption("ptx_profiler"), config.getoption("numprocesses"))
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
     """Give every worker its share and its GPU before it starts."""
     if config.stash.get(BENCH, None) is not None:
-        scheduling.assign(specs, scheduling.visible_devices())
+        scheduling.assign(specs, scheduling.callers_devices())
 
 
 @pytest.hookimpl(optionalhook=True)

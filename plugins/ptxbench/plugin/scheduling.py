@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 SHARE_VARIABLE = "PTXBENCH_XDIST_SHARE"
+AUTO_VARIABLE = "PYTEST_XDIST_AUTO_NUM_WORKERS"
+"""xdist's own: whoever sets it has decided."""
 IN_FLIGHT = 3
 """Items that a worker holds: it runs one once it knows the next; a third keeps it from waiting for us."""
 
@@ -61,20 +61,18 @@ def own_share(nodeids: Sequence[str], environ: Mapping[str, str], workers: int) 
     return list(range(len(nodeids))) if share is None else split(nodeids, workers)[int(share)]
 
 
-def visible_devices(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The caller's GPUs as CUDA_VISIBLE_DEVICES names them; empty if there is none."""
-    listed = environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is not None:
-        return [device.strip() for device in listed.split(",") if device.strip()]
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return []
-    try:
-        answer = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    # By UUID, since CUDA and nvidia-smi number devices differently.
-    return re.findall(r"^GPU \d+:.*\(UUID: (GPU-[0-9a-f-]+)\)", answer.stdout, re.MULTILINE)
+def auto_workers(profiler: str, asked: object, environ: Mapping[str, str] = os.environ) -> int | None:
+    """How many workers ``-n auto`` means: one for each GPU where one is measured on. None: as many as xdist says."""
+    if asked != "auto" or environ.get(AUTO_VARIABLE) or profiler not in ("auto", "local"):
+        return None
+    return len(callers_devices(environ)) or None
+
+
+def callers_devices(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The GPUs that workers share out among them."""
+    from ptxbench.profiler.visible import visible_devices
+
+    return visible_devices(environ)
 
 
 def assign(specs: Sequence[Any], devices: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ptxbench.profiler.device import device_uuid
 from ptxbench.records import POWER_LIMIT, ClockSample
 
 REASONS = {
@@ -39,10 +40,8 @@ def _device() -> tuple[Any, Any] | None:
     """The bindings and the device's handle. By UUID: NVML knows nothing of CUDA_VISIBLE_DEVICES."""
     try:
         import pynvml
-        import torch
 
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(0).uuid)
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(device_uuid())
     except Exception:  # as above; asked once, so that a machine without NVML pays once
         return None

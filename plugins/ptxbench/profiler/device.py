@@ -14,12 +14,18 @@ _DRIVER_FILES = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/v
 
 def device_present() -> bool:
     """Whether the CUDA driver loads and reports at least one device."""
+    return device_count() > 0
+
+
+def device_count() -> int:
+    """How many devices the CUDA driver reports; 0 where there is no driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return False
+        return 0
     count = ctypes.c_int(0)
-    return bool(driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0)
+    told = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if told else 0
 
 
 def driver_version() -> str:
@@ -32,6 +38,14 @@ def driver_version() -> str:
         if found:
             return found[1]
     return "unknown"
+
+
+def device_uuid() -> str:
+    """UUID of device 0 of this process, as NVML and CUDA_VISIBLE_DEVICES write that of a whole GPU."""
+    import torch
+
+    uuid = str(torch.cuda.get_device_properties(0).uuid)
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
 def describe_device() -> DeviceIdentity:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PROCESSES_BYTES = 4 << 30
 """Contexts of the oracle, the trusted worker, a sandbox and its successors (some 0.5 GiB each), their libraries'
 workspaces, and what a flush of L2 takes."""
+STATE_SHARE = 0.6
+"""Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
 FLOAT64 = 8
 
 

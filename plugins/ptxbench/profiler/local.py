@@ -21,7 +21,14 @@ from ptxbench.profiler.device import device_present
 from ptxbench.profiler.device_queue import DeviceQueue
 from ptxbench.profiler.protocol import Health, SafetyTool
 from ptxbench.profiler.worker import import_path
-from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, RunEvidence, SafetyEvidence
+from ptxbench.records import (
+    BaselineMeasurement,
+    DeviceIdentity,
+    Evidence,
+    InstructionEvidence,
+    RunEvidence,
+    SafetyEvidence,
+)
 
 if TYPE_CHECKING:
     from ptxbench.cases.case import Case
@@ -42,11 +49,17 @@ class LocalProfiler:
     origin: Literal["measured", "replayed"] = "measured"
 
     def __init__(
-        self, *, root: Path, state_budget_bytes: int | None = None, stopped: Callable[[], bool] = lambda: False
+        self,
+        *,
+        root: Path,
+        state_budget_bytes: int | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        visible: str | None = None,
     ) -> None:
         """Raises InfrastructureError("no_device"). ``state_budget_bytes=0`` keeps no state between evaluations.
 
         Once ``stopped`` says so, evaluations that wait for the device raise InfrastructureError("stopped").
+        ``visible`` is what CUDA_VISIBLE_DEVICES names to the oracle and its workers; None: what it names here.
         """
         if not device_present():
             raise InfrastructureError(
@@ -56,20 +69,24 @@ class LocalProfiler:
         self._root = root
         self._state_budget_bytes = state_budget_bytes
         self._queue = DeviceQueue(stopped)
+        self.visible = visible
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Connection | None = None
         self._device: DeviceIdentity | None = None
         self._libraries: dict[str, str] = {}
+        self._states: dict[str, int] = {}
+        self._uuid: str | None = None
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         arguments = [sys.executable, "-P", "-m", "ptxbench.profiler.oracle", "--fd", str(theirs.fileno())]
+        own_device = {} if self.visible is None else {"CUDA_VISIBLE_DEVICES": self.visible}
         if self._state_budget_bytes is not None:
             arguments += ["--state-budget-bytes", str(self._state_budget_bytes)]
         self._process = subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": import_path()},
+            env=os.environ | own_device | {"PYTHONPATH": import_path()},
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
@@ -83,6 +100,7 @@ class LocalProfiler:
             raise
         self._device = DeviceIdentity.model_validate_json(json.dumps(hello["device"]))
         self._libraries = hello["libraries"]
+        self._uuid = hello.get("uuid")
 
     def _exchange(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         assert self._channel is not None
@@ -100,6 +118,7 @@ class LocalProfiler:
             raise InfrastructureError(
                 "oracle_died", f"the oracle process ended during {request['op']!r}; its message is on stderr"
             ) from error
+        self._states = answer.get("states", {})
         if "fault" in answer:
             if answer["fault"]["kind"] == "oracle_died":
                 # A device that was reset, say, leaves its process without a context: only a new one can go on.
@@ -111,16 +130,14 @@ class LocalProfiler:
     def _request(self, operation: str, case: Case, built: Built, **fields: str) -> str:
         """The operation's record as JSON text, of whoever holds the device. Starts or restarts the oracle as needed."""
         assert built.so_path is not None
-        request = {
-            "op": operation,
-            "case": case.model_dump_json(),
-            "so_path": str(built.so_path),
-            "symbol": ENTRY_SYMBOL,
-            **fields,
-        }
+        return self._asked(operation, case, so_path=str(built.so_path), symbol=ENTRY_SYMBOL, **fields)
+
+    def _asked(self, operation: str, case: Case, **fields: str) -> str:
         if self._process is None:
             self._start()
-        return json.dumps(self._exchange(request, REQUEST_TIMEOUT_S))
+        return json.dumps(
+            self._exchange({"op": operation, "case": case.model_dump_json(), **fields}, REQUEST_TIMEOUT_S)
+        )
 
     def evaluate(self, case: Case, built: Built) -> Evidence | None:
         """Trials, latency, baseline on this device."""
@@ -154,12 +171,56 @@ class LocalProfiler:
         with self._queue.continuing():
             return SafetyEvidence.model_validate_json(self._request("sanitize", case, built, tool=tool))
 
+    def qualify(self, case: Case) -> BaselineMeasurement:
+        """The library of ``case`` compared with its reference and timed anew: whether this device can be trusted.
+
+        Raises InfrastructureError, among others ("reference_failed") where they disagree.
+        """
+        with self._queue.continuing():
+            return BaselineMeasurement.model_validate_json(self._asked("qualify", case))
+
+    def start(self) -> DeviceIdentity:
+        """Start the oracle unless it runs. Waits for whoever has the device. Raises InfrastructureError."""
+        if self._process is None or self._process.poll() is not None:
+            return self.restart()
+        assert self._device is not None
+        return self._device
+
+    def restart(self) -> DeviceIdentity:
+        """End the oracle, if there is one, and start another. Waits for whoever has the device."""
+        with self._queue.continuing():
+            self._stop()
+            self._start()
+        assert self._device is not None
+        return self._device
+
+    def interrupt(self) -> None:
+        """Kill the oracle, whatever it does: whoever waits for it has InfrastructureError("oracle_died")."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    @property
+    def states(self) -> dict[str, int]:
+        """Bytes by ``state_key`` of what the oracle held when it last answered, least recently used first."""
+        return self._states
+
+    @property
+    def uuid(self) -> str | None:
+        """The device's UUID; None before the oracle told it."""
+        return self._uuid
+
+    @property
+    def oracle_pid(self) -> int | None:
+        """Process id of the oracle; None while there is none."""
+        process = self._process
+        return process.pid if process is not None else None
+
     def health(self) -> Health:
         """The device, starting the oracle if needed. Waits for nobody's measurement once the device is known."""
         if self._device is None:
-            with self._queue.continuing():
-                if self._process is None:
-                    self._start()
+            self.start()
         assert self._device is not None
         return Health(kind="local", device=self._device, message=f"{self._device.name}, driver {self._device.driver}")
 
@@ -167,6 +228,7 @@ class LocalProfiler:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+        self._states = {}
         if self._process is not None:
             # Closing the channel lets the oracle end its workers, in good order or soon after (``worker.end_with``).
             try:

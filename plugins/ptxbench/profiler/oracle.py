@@ -1,7 +1,8 @@
 """The oracle: one long-lived process per GPU, with torch and the frontier libraries, that owns the truth.
 
 It answers one request at a time over a channel of ``multiprocessing.connection``: JSON in, JSON out. Every answer is
-``{"result": ...}`` or ``{"fault": {"kind", "message"}}``.
+``{"result": ...}`` or ``{"fault": {"kind", "message"}}``, and ``states`` beside it: bytes by key of the workload states
+that it holds, least recently used first.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import read_case
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, tools
-from ptxbench.profiler.device import describe_device
-from ptxbench.profiler.evaluation import evaluate
+from ptxbench.profiler.device import describe_device, device_uuid
+from ptxbench.profiler.evaluation import evaluate, hand_over_ns
+from ptxbench.profiler.footprint import STATE_SHARE
 from ptxbench.profiler.gpu_lock import gpu_lock
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.spares import Spares
@@ -32,8 +34,6 @@ from ptxbench.profiler.worker import Command, Worker, end_with, import_path
 from ptxbench.trace.workload import ScalarInput
 
 IDLE_POLL_S = 0.02
-STATE_SHARE = 0.6
-"""Share of the device's memory that workload states may hold; the rest is the candidates' and the libraries'."""
 
 
 def baseline_worker() -> Worker:
@@ -83,7 +83,8 @@ class Oracle:
     def do_hello(self, request: dict[str, Any]) -> dict[str, Any]:
         """Identity of device and libraries."""
         del request
-        return {"device": self.device.model_dump(mode="json"), "libraries": self.libraries()}
+        device = self.device.model_dump(mode="json")
+        return {"device": device, "libraries": self.libraries(), "uuid": device_uuid()}
 
     def do_evaluate(self, request: dict[str, Any]) -> dict[str, Any]:
         """RunEvidence of one candidate."""
@@ -91,6 +92,12 @@ class Oracle:
         job = self._job(state, request)
         evidence = evaluate(state, job, self.spares, self.baselines, cached=cached)
         return evidence.model_dump(mode="json")
+
+    def do_qualify(self, request: dict[str, Any]) -> dict[str, Any]:
+        """BaselineMeasurement: the library compared with the reference on every checked draw and timed, all anew."""
+        state, _ = self._state(read_case(request["case"]))
+        state.baseline = self.baselines.measure(state, hand_over_ns(state, self.spares))
+        return state.baseline.model_dump(mode="json")
 
     def do_instructions(self, request: dict[str, Any]) -> dict[str, Any]:
         """InstructionEvidence of one candidate."""
@@ -179,7 +186,7 @@ def serve(oracle: Oracle, channel: Connection) -> None:
     request = json.loads(channel.recv_bytes())
     try:
         with nullcontext() if request["op"] == "hello" else gpu_lock():
-            channel.send_bytes(json.dumps(answer(oracle, request)).encode())
+            channel.send_bytes(json.dumps(answer(oracle, request) | {"states": oracle.states.held()}).encode())
             oracle.clear_up()
     except InfrastructureError as error:
         # Only taking the lock raises.

@@ -22,12 +22,39 @@ SERVICE_SCHEMES = ("http://", "https://")
 """How ``--profiler`` begins where it names a service (``ptxbench serve``)."""
 
 
+DeviceState = Literal["ready", "busy", "paused", "quarantined", "restarting", "qualifying"]
+
+
+class DeviceHealth(Record):
+    """One GPU behind a profiler."""
+
+    name: str
+    """As CUDA_VISIBLE_DEVICES names it for the processes that use it."""
+    index: int
+    """Position among the profiler's devices."""
+    state: DeviceState
+    reason: str = ""
+    """Why it is not ready, in words; empty otherwise."""
+    temperature_c: int | None = None
+    """Last reading; None where nothing was read."""
+    running: int = 0
+    """Operations on the device."""
+    queued: int = 0
+    """Operations that wait and would go to this device, as things stand."""
+    resident: tuple[str, ...] = ()
+    """Names of the cases whose state is in its memory."""
+    since: str = ""
+    """When it came to be in this state, UTC, ISO 8601."""
+
+
 class Health(Record):
     """What stands behind a profiler now."""
 
     kind: str
     device: DeviceIdentity | None
     message: str
+    devices: tuple[DeviceHealth, ...] = ()
+    """The devices one by one, where the profiler watches them."""
 
 
 class Profiler(Protocol):
@@ -60,8 +87,8 @@ class Profiler(Protocol):
 def open_profiler(
     name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
 ) -> Profiler:
-    """Open ``local``, ``replay``, a service by its URL or, with ``auto``, ``local`` where there is a CUDA device, else
-    ``replay``.
+    """Open ``local`` (all GPUs that this process may use), ``replay``, a service by its URL or, with ``auto``,
+    ``local`` where a CUDA device is present and else ``replay``.
 
     ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
     given up with InfrastructureError("stopped"). Raises InputError for another name and
@@ -79,6 +106,6 @@ def open_profiler(
         raise InputError(f"--profiler: expected auto, local, replay or the URL of a service, found {name!r}")
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
-    from ptxbench.profiler.local import LocalProfiler
+    from ptxbench.profiler.pool.host import open_pool
 
-    return LocalProfiler(root=root, stopped=stopped)
+    return open_pool(root=root, stopped=stopped)

@@ -17,6 +17,7 @@ from ptxbench.profiler.comparison import changed_bits, describe, measure
 from ptxbench.profiler.families import families_of
 from ptxbench.profiler.inputs import Draw, InputSource, specs_of
 from ptxbench.profiler.reference import compile_reference
+from ptxbench.profiler.state_key import state_key
 from ptxbench.records import OFFICIAL_FAMILY, BaselineMeasurement, CheckedCall, tolerated_mismatches
 from ptxbench.trace.workload import ScalarInput
 
@@ -244,7 +245,7 @@ class StateCache:
         """The case's state and whether it was already there."""
         import torch
 
-        key = case.model_dump_json()
+        key = state_key(case)
         if key in self._states and self._budget > 0:
             self._states.move_to_end(key)
             return self._states[key], True
@@ -274,6 +275,10 @@ class StateCache:
         state = self._states.pop(key)
         self._on_evict(state)
         state.close()
+
+    def held(self) -> dict[str, int]:
+        """Bytes by ``state_key``, least recently used first."""
+        return {key: state.nbytes for key, state in self._states.items()}
 
     def clear(self) -> None:
         """Evict everything and return the memory to the device."""

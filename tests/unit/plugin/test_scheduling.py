@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from ptxbench.plugin.items import ITEM
 from ptxbench.plugin.scheduling import (
+    AUTO_VARIABLE,
     SHARE_VARIABLE,
     TrajectoryScheduling,
     assign,
+    auto_workers,
     handle_crash,
     own_share,
     scope_of,
     split,
     turn_id,
-    visible_devices,
 )
 
 PREFIX = "ptx_tests/test_turns.py"
@@ -262,24 +263,21 @@ def test_workers_take_turns_on_the_callers_devices(devices, expected):
     assert [spec.env[SHARE_VARIABLE] for spec in specs] == ["0", "1", "2"]
 
 
-def test_the_callers_own_list_of_devices_wins():
-    assert visible_devices({"CUDA_VISIBLE_DEVICES": " 3, GPU-a ,"}) == ["3", "GPU-a"]
-    assert visible_devices({"CUDA_VISIBLE_DEVICES": ""}) == []
+@pytest.mark.parametrize("profiler", ["auto", "local"])
+def test_auto_means_one_worker_for_each_gpu(profiler):
+    environ = {"CUDA_VISIBLE_DEVICES": "GPU-6e1b7a9c,MIG-5e1b7a9c-0000,2"}
+    assert auto_workers(profiler, "auto", environ) == 3
 
 
-def test_without_a_list_the_devices_are_asked_for(tmp_path, monkeypatch):
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text(
-        "#!/bin/sh\n"
-        "echo 'GPU 0: NVIDIA H200 (UUID: GPU-5e1b7a9c-0000-1111-2222-333344445555)'\n"
-        "echo 'GPU 1: NVIDIA H200 (UUID: GPU-6e1b7a9c-0000-1111-2222-333344445555)'\n"
-        "echo '  MIG 1g.18gb Device 0: (UUID: MIG-1)'\n"
-    )
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert visible_devices({}) == [
-        "GPU-5e1b7a9c-0000-1111-2222-333344445555",
-        "GPU-6e1b7a9c-0000-1111-2222-333344445555",
-    ]
-    smi.unlink()
-    assert visible_devices({}) == []
+@pytest.mark.parametrize(
+    ("profiler", "asked", "environ"),
+    [
+        ("replay", "auto", {}),
+        ("auto", "logical", {}),
+        ("auto", 4, {}),
+        ("auto", "auto", {AUTO_VARIABLE: "5"}),
+        ("auto", "auto", {"CUDA_VISIBLE_DEVICES": ""}),
+    ],
+)
+def test_otherwise_xdist_decides(profiler, asked, environ):
+    assert auto_workers(profiler, asked, {"CUDA_VISIBLE_DEVICES": "0,1"} | environ) is None

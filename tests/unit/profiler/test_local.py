@@ -20,6 +20,7 @@ from tests.conftest import compute_capability
 from tests.unit.factories import (
     DEVICE,
     digest,
+    make_baseline,
     make_build,
     make_call,
     make_comparison,
@@ -247,3 +248,41 @@ def test_a_stop_gives_up_who_waits_for_the_device(open_with: Open) -> None:
     for thread in threads:
         thread.join()
     assert found == ["measured", "stopped", "stopped", "stopped"]
+
+
+def test_the_oracle_sees_the_device_that_it_is_for(open_with: Open) -> None:
+    run = make_run().model_dump(mode="json")
+    program = f'{HELLO}hear()\nsay(result={run!r}, states={{os.environ["CUDA_VISIBLE_DEVICES"]: 7}})\nhear()\n'
+    profiler = open_with(program)
+    profiler.visible = "GPU-a"
+    assert (profiler.oracle_pid, profiler.states) == (None, {})
+    assert profiler.start() == DEVICE
+    pid = profiler.oracle_pid
+    assert profiler.start() == DEVICE
+    assert profiler.evaluate(suite_case(), built()) is not None
+    assert (profiler.oracle_pid, profiler.states) == (pid, {"GPU-a": 7})
+    profiler.close()
+    assert profiler.states == {}, "they are gone with the oracle"
+
+
+def test_qualifying_is_the_librarys_latency(open_with: Open) -> None:
+    baseline = make_baseline()
+    program = f'{HELLO}assert hear()["op"] == "qualify"\nsay(result={baseline.model_dump(mode="json")!r})\nhear()\n'
+    assert open_with(program).qualify(suite_case()) == baseline
+
+
+def test_whoever_waits_is_freed_by_an_interrupt(open_with: Open) -> None:
+    profiler = open_with(f"{HELLO}hear()\ntime.sleep(60)\n")
+    profiler.interrupt()
+    pid = None
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(profiler.evaluate, suite_case(), built())
+        while pid is None:
+            pid = profiler.oracle_pid if profiler._device is not None else None
+            time.sleep(0.01)
+        profiler.interrupt()
+        with pytest.raises(InfrastructureError, match="ended during 'evaluate'") as caught:
+            asked.result(20)
+    assert caught.value.kind == "oracle_died"
+    assert not is_alive(pid)
+    assert profiler.oracle_pid is None

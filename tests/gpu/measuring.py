@@ -1,0 +1,142 @@
+"""What tests of several GPUs share: reference candidates, their verdicts, devices that outlive a pool, figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ptxbench.profiler.local import LocalProfiler
+from ptxbench.profiler.pool.nvml import open_reader
+from ptxbench.profiler.pool.pool import DevicePool
+from ptxbench.records import Candidate, Evidence, Verdict
+from ptxbench.verdict import judge
+from tests.gpu.conftest import ROOT
+
+if TYPE_CHECKING:
+    from ptxbench.cases import Case
+    from ptxbench.profiler.pool.readings import Reader
+    from ptxbench.toolchain import Built, Toolchain
+
+FOLDER = os.environ.get("PTXBENCH_EVIDENCE_DIR", "")
+"""Where figures are written; nowhere without it."""
+
+
+def keep_figures(name: str, figures: Mapping[str, Any]) -> None:
+    """Write what a test found, for whoever reports it."""
+    if FOLDER:
+        Path(FOLDER).mkdir(parents=True, exist_ok=True)
+        (Path(FOLDER) / name).write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def reference(case: Case, toolchain: Toolchain) -> Built:
+    """The stored solution of a case, built."""
+    source = (ROOT / "generated" / "reference" / "h100" / case.name / "kernel.cu").read_text()
+    return toolchain.build(Candidate(source=source), case.arch)
+
+
+def latency_ns(evidence: Evidence) -> float:
+    """Median over trials of the median over calls."""
+    return statistics.median(statistics.median(trial.timing.span_ns) for trial in evidence.run.trials if trial.timing)
+
+
+def judged(case: Case, built: Built, evidence: Evidence) -> Verdict:
+    return judge(case, built.build, evidence)
+
+
+class KeptDevice(LocalProfiler):
+    """A device whose oracle outlives the pools that use it, and that remembers what it measured."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(root=ROOT, visible=name)
+        self.measured: list[tuple[str, float]] = []
+        """Case and latency, ns."""
+
+    def evaluate(self, case: Case, built: Built) -> Evidence | None:
+        evidence = super().evaluate(case, built)
+        assert evidence is not None
+        self.measured.append((case.name, latency_ns(evidence)))
+        return evidence
+
+    def close(self) -> None:
+        """A pool is done with it."""
+
+    def end(self) -> None:
+        super().close()
+
+
+def reader_of(device: Any) -> Reader:
+    return open_reader(device.uuid, lambda: device.oracle_pid)
+
+
+def pool_of(devices: Sequence[KeptDevice]) -> DevicePool:
+    by_name = {str(device.visible): device for device in devices}
+    return DevicePool(list(by_name), by_name.__getitem__, reader_of)
+
+
+def warm(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]]) -> None:
+    """Have every state on every device, which rests then."""
+
+    def build(device: KeptDevice) -> None:
+        for case, built in work:
+            device.evaluate(case, built)
+        device.measured.clear()
+
+    with ThreadPoolExecutor(len(devices)) as executor:
+        list(executor.map(build, devices))
+
+
+@dataclass
+class Steady:
+    """What a pool did while it was fed without a pause."""
+
+    per_minute: float
+    latencies: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Device -> case -> median latency, ns."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Device -> evaluations."""
+
+
+def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seconds: float, threads: int) -> Steady:
+    """Evaluate the workloads in turns for so long. The rate is from the first end to the last before the time is up."""
+    pool = pool_of(devices)
+    for device in devices:
+        device.measured.clear()
+    ends: list[float] = []
+    supply, lock, deadline = itertools.cycle(work), threading.Lock(), time.monotonic() + seconds
+
+    def client() -> None:
+        while time.monotonic() < deadline:
+            with lock:
+                case, built = next(supply)
+            assert pool.evaluate(case, built) is not None
+            ends.append(time.monotonic())
+
+    try:
+        run_threads(client, threads)
+    finally:
+        pool.close()
+    within = sorted(end for end in ends if end < deadline)
+    found = Steady(per_minute=(len(within) - 1) / (within[-1] - within[0]) * 60)
+    for device in devices:
+        by_case: dict[str, list[float]] = {}
+        for name, latency in device.measured:
+            by_case.setdefault(name, []).append(latency)
+        found.latencies[str(device.visible)] = {name: statistics.median(each) for name, each in by_case.items()}
+        found.counts[str(device.visible)] = len(device.measured)
+    return found
+
+
+def run_threads(target: Callable[[], None], count: int) -> None:
+    """Run it in so many threads; the first error of any is raised."""
+    with ThreadPoolExecutor(count) as executor:
+        for future in [executor.submit(target) for _ in range(count)]:
+            future.result()
