@@ -156,6 +156,10 @@ class Device:
         time.sleep(seconds)
         return self.hello()
 
+    def pid(self) -> int:
+        """Of its process, on its node."""
+        return os.getpid()
+
     def close(self) -> None:
         """End what was started here."""
         with self._lock:

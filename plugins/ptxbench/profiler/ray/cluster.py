@@ -18,6 +18,10 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",  # a benchmark tells nobody that it runs
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's next default, and without the warning about it
 }
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+"""Ray's own: the cluster of a plain ``ray``. ``local`` is one that is started here and ends with the session; without
+the variable it is the one that runs here, or else a new one."""
+LOCAL = "local"
 BUILD_RETRIES = 3
 """Of a build whose node was lost; Ray's own default, written down since turns depend on it."""
 _LOCK = threading.Lock()
@@ -59,18 +63,22 @@ class Cluster:
 
     def _connect(self, simulated: Callable[[], dict[str, int]]) -> None:
         quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+        said = self.address.url or os.environ.get(ADDRESS_VARIABLE, "")
         try:
-            self.ray.init(address=self.address.url or "auto", **quiet)
-        except ConnectionError as error:
-            if self.address.url is not None or os.environ.get("RAY_ADDRESS"):
-                raise self._unreachable(error) from error
+            if said != LOCAL:
+                try:
+                    self.ray.init(address=said or "auto", **quiet)
+                    return
+                except ConnectionError:
+                    if said:
+                        raise
             here = counted(capabilities_here()) if self.address.behind == "local" else simulated()
-            self.ray.init(address="local", resources=here, include_dashboard=False, **quiet)
-        except Exception as error:  # the client server of a cluster answers with errors of many libraries
-            raise self._unreachable(error) from error
+            self.ray.init(address=LOCAL, resources=here, include_dashboard=False, **quiet)
+        except Exception as error:  # it reaches many libraries, each with errors of its own
+            raise self._unreachable(said, error) from error
 
-    def _unreachable(self, error: Exception) -> InfrastructureError:
-        place = self.address.url or os.environ.get("RAY_ADDRESS", "this machine")
+    def _unreachable(self, said: str, error: Exception) -> InfrastructureError:
+        place = said or "this machine"
         hint = "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too"
         return InfrastructureError(
             "service_unavailable", f"--profiler ray: expected a Ray cluster at {place}, found: {error}; {hint}"
