@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.ray.address import Address
 from ptxbench.profiler.ray.profiler import RayProfiler
 from ptxbench.records import Candidate
@@ -132,12 +131,3 @@ def test_node_lost_in_a_run_costs_no_turn(checkout, cluster, hoppers, build_cach
     here, there = (json.loads((checkout.path / f"{name}.json").read_text()) for name in ("here", "there"))
     assert comparable(there) == comparable(here)
     assert [turn["verdict"]["outcome"] for turn in there["turns"]] == ["correct"] * 5
-
-
-def test_a_cluster_that_is_not_there_is_an_error_of_the_machinery(monkeypatch) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    profiler = RayProfiler(Address(None, "replay"), root=ROOT)
-    with pytest.raises(InfrastructureError, match=r"expected a Ray cluster at 127.0.0.1:9") as caught:
-        profiler.health()
-    assert caught.value.kind == "service_unavailable"
-    profiler.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 """Ray's own: the cluster of a plain ``ray``. ``local`` is one that is started here and ends with the session; without
 the variable it is the one that runs here, or else a new one."""
 LOCAL = "local"
+CONNECT_TIMEOUT_S = 10.0
 BUILD_RETRIES = 3
 """Of a build whose node was lost; Ray's own default, written down since turns depend on it."""
 _LOCK = threading.Lock()
@@ -65,6 +67,8 @@ class Cluster:
         quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
         said = self.address.url or os.environ.get(ADDRESS_VARIABLE, "")
         try:
+            if said not in ("", "auto", LOCAL):
+                _expect_somebody(said)
             if said != LOCAL:
                 try:
                     self.ray.init(address=said or "auto", **quiet)
@@ -108,3 +112,10 @@ class Cluster:
             if self._ours and self.ray.is_initialized():
                 self.ray.shutdown()
             self._ours = False
+
+
+def _expect_somebody(address: str) -> None:
+    """Ray itself tries for two minutes to reach what is not there. Raises OSError, ValueError."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    with socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
+        pass
