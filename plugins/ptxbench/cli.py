@@ -14,6 +14,7 @@ from ptxbench.adapt.train.options import add_options as add_train_options
 from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
 from ptxbench.service.command import add_options as add_serve_options
+from ptxbench.sizing.command import add_options as add_size_options
 
 USAGE_ERROR = 2
 
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add_fixit_options(commands.add_parser("fixit", help="training data from a model's failures"))
     add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
     add_serve_options(commands.add_parser("serve", help="measure and judge kernels for others, over HTTP"))
+    add_size_options(commands.add_parser("size", help="how many GPUs and processors a fleet of agents needs"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -268,6 +270,14 @@ def _serve(options: argparse.Namespace) -> int:
     return command.run(options, find_root(Path.cwd()))
 
 
+def _size(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.sizing import command
+
+    _print(command.lines(options, find_root(Path.cwd())))
+    return 0
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -302,6 +312,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fixit": _fixit,
     "train": _train,
     "serve": _serve,
+    "size": _size,
 }
 
 

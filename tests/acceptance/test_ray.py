@@ -62,6 +62,7 @@ def profiler(hoppers) -> Iterator[RayProfiler]:
     opened = RayProfiler(Address(None, "replay", PACE_S), root=ROOT, evidence_roots=EVIDENCE)
     yield opened
     opened.close()
+    assert not ray.is_initialized()
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
@@ -104,8 +105,7 @@ def test_what_an_actor_did_when_it_was_killed_is_done_again_and_it_comes_back(pr
         assert running.result(60) == wanted
     (note,) = profiler.take_notes()
     assert f"lost during evaluate of {GEMM}, which is done again" in note
-    wait_for(lambda: all(member.health is not None for member in devices.known(lambda: False)))
-    wait_for(lambda: [device.state for device in profiler.health().devices].count("ready") == 3)
+    wait_for(lambda: [device.state for device in profiler.health().devices] == ["ready"] * 3)
 
 
 def test_node_lost_in_a_run_costs_no_turn(checkout, cluster, hoppers, build_cache) -> None:

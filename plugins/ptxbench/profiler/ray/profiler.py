@@ -113,8 +113,8 @@ class RayProfiler:
             closed, self._closed = self._closed, True
         for each in devices:
             each.close()
-        if not closed and "_cluster" in self.__dict__:
-            self._cluster.close()
+        if not closed and "_connected" in self.__dict__:
+            self._connected.close()
 
     # What it offers beside that.
 
