@@ -29,15 +29,15 @@ def positive(text: str) -> float:
 
 TOKEN_VARIABLE = "PTXBENCH_TOKEN"
 """Environment variable with the bearer token of a service, for it and for its clients."""
-PROFILERS = ("auto", "local", "replay")
-_SERVICE = ("http://", "https://")
+PROFILERS = ("auto", "local", "replay", "ray")
+_ELSEWHERE = ("http://", "https://", "ray://", "ray?")
 
 
 def profiler(text: str) -> str:
     """What ``--profiler`` takes. Raises argparse.ArgumentTypeError."""
-    if text not in PROFILERS and not text.startswith(_SERVICE):
+    if text not in PROFILERS and not text.startswith(_ELSEWHERE):
         raise argparse.ArgumentTypeError(
-            f"invalid choice: {text[:80]!r} (choose from {', '.join(PROFILERS)}, or the URL of a service)"
+            f"invalid choice: {text[:80]!r} (choose from {', '.join(PROFILERS)}, ray://HOST:PORT, or the URL of a service)"
         )
     return text
 

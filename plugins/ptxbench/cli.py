@@ -15,6 +15,7 @@ from ptxbench.arguments import add_trace_sets
 from ptxbench.errors import InputError, PtxBenchError
 from ptxbench.selftest.options import add_options as add_selftest_options
 from ptxbench.service.command import add_options as add_serve_options
+from ptxbench.sizing.command import add_options as add_size_options
 
 USAGE_ERROR = 2
 
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     )
     add_serve_options(commands.add_parser("serve", help="measure and judge kernels for others, over HTTP"))
+    add_size_options(commands.add_parser("size", help="how many GPUs and processors a fleet of agents needs"))
     _add_packs(commands.add_parser("packs", help="knowledge packs: list, render, count tokens, lint, table"))
     return parser
 
@@ -281,6 +283,14 @@ def _serve(options: argparse.Namespace) -> int:
     return command.run(options, find_root(Path.cwd()))
 
 
+def _size(options: argparse.Namespace) -> int:
+    from ptxbench.cases import find_root
+    from ptxbench.sizing import command
+
+    _print(command.lines(options, find_root(Path.cwd())))
+    return 0
+
+
 def _packs(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.packs import command
@@ -316,6 +326,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fixit": _fixit,
     "train": _train,
     "serve": _serve,
+    "size": _size,
 }
 
 

@@ -59,13 +59,32 @@ def over_http(behind: str) -> Opened:
     return opened
 
 
+def over_ray(behind: str) -> Opened:
+    """A Ray cluster on this machine, started by the profiler."""
+
+    @contextmanager
+    def opened(place: Place) -> Iterator[Profiler]:
+        pytest.importorskip("ray", reason="needs Ray: pip install 'ptxbench[ray]'")
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("PTXBENCH_CACHE", "PYTHONPATH"):
+                patch.setenv(name, place.env[name])
+            # Not whatever runs here: a cluster of this test's own.
+            patch.setenv("RAY_ADDRESS", "local")
+            with named(f"ray?profiler={behind}") as profiler:
+                yield profiler
+
+    return opened
+
+
 TRANSPORTS: dict[str, Opened] = {
     "replay": of_this_process("replay"),
     "http-replay": over_http("replay"),
+    "ray-replay": over_ray("replay"),
     "local": of_this_process("local"),
     "http-local": over_http("local"),
+    "ray-local": over_ray("local"),
 }
-MEASURING = frozenset({"local", "http-local"})
+MEASURING = frozenset({"local", "http-local", "ray-local"})
 """Those that need a GPU."""
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.safety import (
@@ -24,7 +24,7 @@ from ptxbench.records import Build, BuildStatus, Candidate, Evidence, SafetyTool
 from ptxbench.verdict import judge, judge_extraction_error
 
 if TYPE_CHECKING:
-    from ptxbench.cases import Case
+    from ptxbench.cases import Arch, Case
     from ptxbench.toolchain import Built, Toolchain
     from ptxbench.toolchain.source_lines import SourceLines
 
@@ -40,6 +40,14 @@ class Evaluation(NamedTuple):
     verdict: Verdict
     stages_ms: dict[str, float]
     """Wall time by stage."""
+
+
+@runtime_checkable
+class Builds(Protocol):
+    """A profiler that also builds, where it measures."""
+
+    def build(self, candidate: Candidate, arch: Arch) -> Built:
+        """As ``Toolchain.build``."""
 
 
 class Evaluator:
@@ -71,7 +79,10 @@ class Evaluator:
             verdict = judge_extraction_error(proposal.extraction_error)
             return Evaluation(None, None, "none", verdict, stages)
         with _timed(stages, "build"):
-            built = self.build(proposal.candidate, case)
+            if isinstance(profiler, Builds):
+                built = profiler.build(proposal.candidate, case.arch)
+            else:
+                built = self.build(proposal.candidate, case)
         evidence = None
         if built.build.status is BuildStatus.OK:
             evidence = self._measure(case, built, profiler, stages)

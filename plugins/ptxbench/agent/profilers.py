@@ -21,10 +21,18 @@ class TellsNotes(Protocol):
         """What was not told yet, for people."""
 
 
+@runtime_checkable
+class ChoosesDevices(Protocol):
+    """A profiler with devices of several kinds, which finds the one that a case needs."""
+
+    def refusal(self, case: Case) -> str | None:
+        """Why none of its devices measures ``case``; None where one does."""
+
+
 class Profilers:
     """Opens profilers when they are first needed and routes cases to them.
 
-    ``choice`` is ``auto``, ``local`` or ``replay``; ``opener`` opens one by such a name. With ``auto``, a case whose
+    ``choice`` is what ``--profiler`` says; ``opener`` opens one by such a name. With ``auto``, a case whose
     architecture is not the device's is answered from stored evidence; with ``local`` it is skipped.
     """
 
@@ -40,6 +48,9 @@ class Profilers:
         Raises InfrastructureError if a device was asked for and there is none.
         """
         profiler = self._open(self._choice)
+        if isinstance(profiler, ChoosesDevices):
+            refusal = profiler.refusal(case)
+            return profiler if refusal is None else Skipped(refusal, "unmeasured")
         if profiler.origin == "replayed":
             return profiler
         device = profiler.health().device

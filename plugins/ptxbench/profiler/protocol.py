@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ptxbench.cases.case import Case
     from ptxbench.toolchain import Built
 
+CLUSTER = "ray"
+"""How ``--profiler`` begins where it names a Ray cluster (``profiler.ray.address``)."""
+
 
 DeviceState = Literal["ready", "busy", "paused", "quarantined", "restarting", "qualifying"]
 
@@ -91,8 +94,8 @@ class Profiler(Protocol):
 def open_profiler(
     name: str, *, root: Path, evidence_roots: tuple[Path, ...], stopped: Callable[[], bool] = lambda: False
 ) -> Profiler:
-    """Open ``local`` (all GPUs that this process may use), ``replay``, a service by its URL or, with ``auto``, ``local``
-    where there is a CUDA device, else ``replay``.
+    """Open ``local`` (all GPUs that this process may use), ``replay``, a service by its URL, a Ray cluster (``ray``,
+    ``ray://HOST:PORT``) or, with ``auto``, ``local`` where a CUDA device is present and else ``replay``.
 
     ``evidence_roots`` are the folders that ``replay`` searches. Once ``stopped`` says so, what waits to be measured is
     given up with InfrastructureError("stopped"). Raises InputError for another name and
@@ -103,11 +106,16 @@ def open_profiler(
         from ptxbench.profiler.http import HttpProfiler
 
         return HttpProfiler(name, stopped=stopped)
+    if name.startswith(CLUSTER) and name[len(CLUSTER) :][:1] in ("", ":", "?"):
+        from ptxbench.profiler.ray.address import parse
+        from ptxbench.profiler.ray.profiler import RayProfiler
+
+        return RayProfiler(parse(name), root=root, evidence_roots=evidence_roots, stopped=stopped)
     from ptxbench.profiler.device import device_present
     from ptxbench.profiler.replay import ReplayProfiler
 
     if name not in ("auto", "local", "replay"):
-        raise InputError(f"--profiler: expected auto, local, replay or the URL of a service, found {name!r}")
+        raise InputError(f"--profiler: expected auto, local, replay, ray or the URL of a service, found {name!r}")
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
     from ptxbench.profiler.safety_cache import SafetyCache

@@ -1,0 +1,121 @@
+"""The connection to a cluster, and what of it our actors and tasks need."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.ray.actor import Device, compile_candidate
+from ptxbench.profiler.ray.address import Address
+from ptxbench.profiler.ray.resources import capabilities_here, counted, kinds
+
+NAMESPACE = "ptxbench"
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # a benchmark tells nobody that it runs
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's next default, and without the warning about it
+}
+ADDRESS_VARIABLE = "RAY_ADDRESS"
+"""Ray's own: the cluster of a plain ``ray``. ``local`` is one that is started here and ends with the session; without
+the variable it is the one that runs here, or else a new one."""
+LOCAL = "local"
+CONNECT_TIMEOUT_S = 10.0
+BUILD_RETRIES = 3
+"""Of a build whose node was lost; Ray's own default, written down since turns depend on it."""
+_LOCK = threading.Lock()
+"""Ray is one connection per process."""
+
+
+class Cluster:
+    """A connected cluster. The connection ends with ``close``, unless it was there before."""
+
+    def __init__(self, address: Address, simulated: Callable[[], dict[str, int]]) -> None:
+        """``simulated``: the GPUs, by kind, of a Ray that is started here to replay.
+
+        Raises InfrastructureError("service_unavailable") where Ray is not installed or no cluster answers.
+        """
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        try:
+            import ray
+        except ModuleNotFoundError as error:
+            message = "--profiler ray: expected Ray, found none; pip install 'ptxbench[ray]'"
+            raise InfrastructureError("service_unavailable", message) from error
+        self.ray: Any = ray
+        self.address = address
+        with _LOCK:
+            self._ours = not ray.is_initialized()
+            if self._ours:
+                self._connect(simulated)
+        self._compile = ray.remote(num_cpus=1, num_returns=2, max_retries=BUILD_RETRIES)(compile_candidate)
+        measuring = address.behind == "local"
+        # Restarted wherever there is room, as often as needed. A call on an actor that was lost is not repeated there
+        # (max_task_retries): another actor may be idle, while this one waits for a node.
+        self._device = ray.remote(
+            num_cpus=0,
+            num_gpus=1 if measuring else 0,
+            max_restarts=-1,
+            max_task_retries=0,
+            concurrency_groups={"watch": 1},
+        )(Device)
+
+    def _connect(self, simulated: Callable[[], dict[str, int]]) -> None:
+        quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+        said = self.address.url or os.environ.get(ADDRESS_VARIABLE, "")
+        try:
+            if said not in ("", "auto", LOCAL):
+                _expect_somebody(said)
+            if said != LOCAL:
+                try:
+                    self.ray.init(address=said or "auto", **quiet)
+                    return
+                except ConnectionError:
+                    if said:
+                        raise
+            here = counted(capabilities_here()) if self.address.behind == "local" else simulated()
+            self.ray.init(address=LOCAL, resources=here, include_dashboard=False, **quiet)
+        except Exception as error:  # it reaches many libraries, each with errors of its own
+            raise self._unreachable(said, error) from error
+
+    def _unreachable(self, said: str, error: Exception) -> InfrastructureError:
+        place = said or "this machine"
+        hint = "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too"
+        return InfrastructureError(
+            "service_unavailable", f"--profiler ray: expected a Ray cluster at {place}, found: {error}; {hint}"
+        )
+
+    def kinds(self) -> dict[str, int]:
+        """GPUs by kind, of the nodes that are alive."""
+        return kinds(self.ray.cluster_resources())
+
+    def nodes(self) -> int:
+        """How many nodes are alive."""
+        return sum(bool(node["Alive"]) for node in self.ray.nodes())
+
+    def open_device(self, kind: str, root: str, evidence_roots: list[str]) -> Any:
+        """Ask for an actor with one GPU of a kind. Ray places it when there is one that is free."""
+        placed = self._device.options(resources={kind: 1})
+        return placed.remote(self.address.behind, root, evidence_roots, self.address.pace_s)
+
+    def compile(self, candidate: str, arch: str) -> tuple[Any, Any]:
+        """Begin a build on any node with a free processor. Returns references to ``Compiled`` and the object."""
+        compiled, content = self._compile.remote(candidate, arch)
+        return compiled, content
+
+    def close(self) -> None:
+        """Disconnect. Idempotent."""
+        with _LOCK:
+            if self._ours and self.ray.is_initialized():
+                self.ray.shutdown()
+            self._ours = False
+
+
+def _expect_somebody(address: str) -> None:
+    """Ray itself tries for two minutes to reach what is not there. Raises OSError, ValueError."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    with socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
+        pass
