@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ptxbench.profiler.worker import import_path
+from ptxbench.profiler.environment import import_path
 from ptxbench.service.settings import Settings
 from ptxbench.service.store import Finished, StoredTask
 
