@@ -224,7 +224,7 @@ def test_the_doctor_as_json(checkout, monkeypatch):
     assert list(checks) == [
         *("Python", "host compiler", "CUDA compiler", "disassembler", "TVM-FFI", "build cache", "GPU"),
         *("counter permission", "Nsight Compute", "compute-sanitizer", "cuda-gdb", "CUPTI", "torch"),
-        *("baseline cuBLAS", "baseline cuDNN", "baseline FlashInfer", "model keys", "run folder"),
+        *("baseline cuBLAS", "baseline cuDNN", "baseline FlashInfer", "containment", "model keys", "run folder"),
     ]
 
 
