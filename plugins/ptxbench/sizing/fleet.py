@@ -32,9 +32,7 @@ def size(times: TurnTimes, agents: int, allowed: float) -> Size:
     within all of it. Processors are the cheaper ones. Raises InputError for more than ``MAX_AGENTS`` agents."""
     if agents > MAX_AGENTS:
         raise InputError(f"--agents: expected at most {MAX_AGENTS}, found {agents}; size a part of the fleet")
-    processors = _fewest(
-        agents, lambda count: slowdown(times, load(times, agents, count, agents)) <= allowed / 4
-    )
+    processors = _fewest(agents, lambda count: slowdown(times, load(times, agents, count, agents)) <= allowed / 4)
     gpus = _fewest(agents, lambda count: slowdown(times, load(times, agents, processors, count)) <= allowed)
     return Size(agents, processors, gpus, load(times, agents, processors, gpus))
 

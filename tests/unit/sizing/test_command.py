@@ -10,13 +10,11 @@ from ptxbench.sizing.network import load
 from ptxbench.sizing.times import measured
 from tests.conftest import ROOT
 
+PAGE = ROOT / "docs" / "scale.md"
 
 
 def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
-
-
-PAGE = ROOT / "docs" / "scale.md"
 
 
 @pytest.mark.parametrize("agents", [1, 7, 48])
@@ -30,7 +28,9 @@ def test_one_gpu_less_would_be_too_few(agents):
 
 def test_tables_of_the_page_are_what_the_command_says(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    blocks = re.findall(r"```console\n\$ ptxbench (size [^\n]*)\n```\n\n(.*?)\n\n(\|.*?\|)\n\n", PAGE.read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```console\n\$ ptxbench (size [^\n]*)\n```\n\n(.*?)\n\n(\|.*?\|)\n\n", PAGE.read_text(), re.DOTALL
+    )
     assert len(blocks) == 2
     for command, times, table in blocks:
         assert main(command.split()) == 0

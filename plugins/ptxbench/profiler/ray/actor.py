@@ -1,4 +1,4 @@
-"""What runs on the nodes: the actor that has one GPU, and the task that builds. Everything crosses as JSON and bytes."""
+"""What runs on the nodes: the actor that has one GPU, and the task that builds. All crosses as JSON and bytes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ class Delivered:
             return Built(build, None, candidate)
         digest = hashlib.sha256(self._content).hexdigest()
         if digest != build.so_sha256:
-            message = f"expected an object of hash {build.so_sha256[:16]}, found {digest[:16]}; it was changed on the way"
+            message = (
+                f"expected an object of hash {build.so_sha256[:16]}, found {digest[:16]}; it was changed on the way"
+            )
             raise InfrastructureError("build_mismatch", message)
         path = self._folder / f"{digest}.so"
         if not path.exists():

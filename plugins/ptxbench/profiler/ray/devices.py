@@ -13,7 +13,7 @@ from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.protocol import DeviceHealth, DeviceState, Health
 from ptxbench.profiler.ray.actor import Hello
-from ptxbench.profiler.ray.cluster import Cluster
+from ptxbench.profiler.ray.cluster import Cluster, first_line
 from ptxbench.records import DeviceIdentity, InfrastructureFault
 
 POLL_S = 0.2
@@ -94,14 +94,14 @@ class Devices:
         """Its process or its node ended. Ray starts it again where it can."""
         with self._changed:
             member.becomes("restarting", reason)
-            member.hello = self._greeting(member)
+            member.hello = member.actor.hello.remote()
 
     def distrust(self, member: Member, fault: InfrastructureFault) -> None:
         """Leave it alone for a while, after which it says how it is."""
         with self._changed:
             member.fault = fault
             member.becomes("quarantined", fault.message)
-            member.hello = member.actor.rest.options(concurrency_group="watch").remote(REST_S)
+            member.hello = member.actor.rest.remote(REST_S)
 
     def known(self, stopped: Callable[[], bool]) -> list[Member]:
         """All members, once at least one has started. Raises as ``take``."""
@@ -135,14 +135,11 @@ class Devices:
                 self._members.append(Member(number, self._open_device()))
         for member in self._members:
             if member.hello is None and member.state in ("restarting", "quarantined") and member.fault is None:
-                member.hello = self._greeting(member)
+                member.hello = member.actor.hello.remote()
             elif member.hello is not None and self._cluster.ray.wait([member.hello], timeout=0)[0]:
                 self._greeted(member)
         if any(member.state in ("ready", "busy") for member in self._members):
             self._last_ready = now
-
-    def _greeting(self, member: Member) -> Any:
-        return member.actor.hello.options(concurrency_group="watch").remote()
 
     def _greeted(self, member: Member) -> None:
         from ray.exceptions import ActorDiedError, RayError
@@ -198,12 +195,6 @@ def _fault(hello: Hello) -> InfrastructureFault | None:
     return hello.fault
 
 
-def first_line(error: BaseException) -> str:
-    """An error of Ray's without the log that it often holds."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-
-
 def member_health(member: Member, kind: str, index: int) -> list[DeviceHealth]:
     """A member as ``Health.devices`` lists it: what its own watch says, unless it is not there to say anything."""
     told = member.health.devices if member.health is not None else ()
@@ -212,9 +203,7 @@ def member_health(member: Member, kind: str, index: int) -> list[DeviceHealth]:
     if not told or member.state in ("restarting", "quarantined"):
         running = int(member.state == "busy")
         return [
-            DeviceHealth(
-                name=name, index=index, state=member.state, reason=member.reason, running=running, since=since
-            )
+            DeviceHealth(name=name, index=index, state=member.state, reason=member.reason, running=running, since=since)
         ]
     return [one.model_copy(update={"name": f"{name}: {one.name}", "index": index}) for one in told]
 
