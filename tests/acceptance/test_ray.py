@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,7 +52,10 @@ def cluster(build_cache: Path, client_port: int) -> Iterator[Any]:
         patch.setenv("PTXBENCH_CACHE", str(build_cache))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         head = {"num_cpus": 1, "resources": {"gpu_sm100": 1}, "ray_client_server_port": client_port, **MODEST}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
+        with warnings.catch_warnings():
+            # Ray leaves two files of its client server's to the collector.
+            warnings.simplefilter("ignore", ResourceWarning)
+            cluster = Cluster(initialize_head=True, head_node_args=head)
         patch.setenv("RAY_ADDRESS", cluster.address)
         yield cluster
         cluster.shutdown()
