@@ -74,7 +74,9 @@ def test_two_workers_give_the_ids_and_the_report_of_none(judged):
 
 
 def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    """``-n auto``, over devices that no machine has, so that stored evidence answers everywhere."""
+    devices = ["GPU-3", "MIG-1", "GPU-7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(devices))
     judged.makepyfile(
         test_own="""
         import os
@@ -88,17 +90,21 @@ def test_a_trajectory_stays_on_one_worker_and_each_worker_has_its_gpu(judged, mo
         test_there = test_where
         """
     )
-    judged.runpytest_subprocess(*REPLAY, "-n", "3", "test_own.py").assert_outcomes(passed=20)
+    result = judged.runpytest_subprocess(*REPLAY, "--profiler", "auto", "-n", "auto", "test_own.py")
+    result.assert_outcomes(passed=20)
     lines = [line.split() for line in (judged.path / "where").read_text().splitlines()]
     workers: dict[str, set[str]] = {}
     for trajectory, _, worker in lines:
         workers.setdefault(trajectory, set()).add(worker)
     assert len(workers) == 10
     assert all(len(names) == 1 for names in workers.values())
-    assert {(worker, device) for _, device, worker in lines} == {("gw0", "3"), ("gw1", "1"), ("gw2", "3")}
+    assert {(worker, device) for _, device, worker in lines} == {
+        (f"gw{number}", device) for number, device in enumerate(devices)
+    }
 
 
-def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged):
+def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk(judged, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,GPU-3")
     judged.makepyfile(
         test_own="""
         import os
@@ -107,7 +113,8 @@ def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk
         def test_turn(turn, request):
             log = Path(request.config.rootpath, "log")
             with log.open("a") as file:
-                file.write(f"{turn.key} {os.environ['PYTEST_XDIST_WORKER']}\\n")
+                words = turn.key, os.environ["PYTEST_XDIST_WORKER"], os.environ["CUDA_VISIBLE_DEVICES"]
+                file.write(" ".join(map(str, words)) + "\\n")
             if len(log.read_text().splitlines()) == 3:
                 os.kill(os.getpid(), 9)
         """
@@ -116,9 +123,10 @@ def test_the_replacement_of_a_crashed_worker_finishes_its_trajectories_from_disk
     result.assert_outcomes(passed=10)
     result.stdout.fnmatch_lines(["*10 passed, 1 rerun*"])
     lines = [line.split() for line in (judged.path / "log").read_text().splitlines()]
-    assert [worker for _, worker in lines] == ["gw0"] * 3 + ["gw1"] * 8
+    assert [worker for _, worker, _ in lines] == ["gw0"] * 3 + ["gw1"] * 8
+    assert {device for _, _, device in lines} == {"MIG-1"}
     assert lines[2][0] == lines[3][0]
-    assert len({turn for turn, _ in lines}) == 10
+    assert len({turn for turn, _, _ in lines}) == 10
 
 
 def test_stopping_at_the_first_failure_ends_soon(judged):

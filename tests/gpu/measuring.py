@@ -106,7 +106,8 @@ class Steady:
 
 
 def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seconds: float, threads: int) -> Steady:
-    """Evaluate the workloads in turns for so long. The rate is from the first end to the last before the time is up."""
+    """Evaluate the workloads in turns for so long. The rate is over whole turns, from the first end on: what begins and
+    what ends the time are no part of it, and no workload is counted more often than another."""
     pool = pool_of(devices)
     for device in devices:
         device.measured.clear()
@@ -125,7 +126,8 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
     finally:
         pool.close()
     within = sorted(end for end in ends if end < deadline)
-    found = Steady(per_minute=(len(within) - 1) / (within[-1] - within[0]) * 60)
+    counted = (len(within) - 1) // len(work) * len(work)
+    found = Steady(per_minute=counted / (within[counted] - within[0]) * 60)
     for device in devices:
         by_case: dict[str, list[float]] = {}
         for name, latency in device.measured:

@@ -43,7 +43,7 @@ FAULTS = ("heat", "illegal_address", "sandbox", "oracle", "endless")
 """In this order, evenly over each cycle."""
 SPEEDUP_SHARE = 0.03
 ROUNDS = 3
-"""Undisturbed evaluations of each workload, whose median is what the disturbed ones are held to."""
+"""Undisturbed evaluations of each workload before and after, whose medians are what the others are held to."""
 HEAT_S = 10.0
 """Longer than any evaluation, so that one looks at the device meanwhile."""
 KINDS = {"oracle_died", "oracle_timeout", "device_disturbed", "device_quarantined", "sandbox_failed"}
@@ -61,7 +61,8 @@ class SimulatedHeat:
         found = self._reader.read()
         if time.monotonic() >= self.until:
             return found
-        return replace(found, temperature_c=97, slowdown_c=found.slowdown_c or 90)
+        limit = found.slowdown_c or 90
+        return replace(found, temperature_c=limit + 5, slowdown_c=limit)
 
 
 class Chaos:
@@ -79,9 +80,9 @@ class Chaos:
         return self.readers[name]
 
     def _device(self) -> LocalProfiler:
-        profiler = self._dice.choice(self.pool._slots).profiler
-        assert isinstance(profiler, LocalProfiler)
-        return profiler
+        """One whose oracle runs."""
+        found = [slot.profiler for slot in self.pool._slots if isinstance(slot.profiler, LocalProfiler)]
+        return self._dice.choice([device for device in found if device.oracle_pid is not None])
 
     def heat(self) -> str:
         name = self._dice.choice(sorted(self.readers))
@@ -158,25 +159,27 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     run_threads(client, 4)
     injector.join()
     notes = pool.take_notes()
+    figures: dict[str, Any] = {
+        "seconds": SUSTAINED_S,
+        "devices": [device.model_dump() for device in pool.health().devices],
+        "faults": chaos.log,
+        "outcomes": dict(outcomes),
+        "errors": errors,
+        "undisturbed_speedups": {"before": expected},
+        "published": {name: len(found) for name, found in speedups.items()},
+        "notes": notes,
+    }
+    keep_figures("injected_faults.json", figures)
     after = {case.name: undisturbed(pool, case, built) for case, built in work}
     worst = {
-        name: max((abs(speedup / expected[name] - 1) for speedup in found), default=0.0)
+        name: max(
+            (min(abs(speedup / quiet[name] - 1) for quiet in (expected, after)) for speedup in found), default=0.0
+        )
         for name, found in speedups.items()
     }
-    keep_figures(
-        "injected_faults.json",
-        {
-            "seconds": SUSTAINED_S,
-            "devices": [device.model_dump() for device in pool.health().devices],
-            "faults": chaos.log,
-            "outcomes": dict(outcomes),
-            "errors": errors,
-            "undisturbed_speedups": {"before": expected, "after": after},
-            "published": {name: len(found) for name, found in speedups.items()},
-            "worst_relative_difference": worst,
-            "notes": notes,
-        },
-    )
+    figures["undisturbed_speedups"]["after"] = after
+    figures["worst_relative_difference"] = worst
+    keep_figures("injected_faults.json", figures)
     assert {name: share for name, share in worst.items() if share > SPEEDUP_SHARE} == {}
     assert sum(map(len, speedups.values())) >= 5
     assert {error.partition(":")[0] for error in errors} <= KINDS
@@ -192,7 +195,7 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     if SUSTAINED_S >= CYCLE_S:
         assert set(injected) == set(FAULTS)
         told = " ".join(notes)
-        for word in ("paused", "97 C", "restarting", "ready again"):
+        for word in ("paused", " C, expected less than ", "restarting", "ready again"):
             assert word in told, notes
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ptxbench.cases import Case
     from ptxbench.toolchain import Toolchain
 
-ALONE_S, TOGETHER_S = 30.0, 45.0
+ALONE_S, TOGETHER_S = 30.0, 60.0
 THREADS = 6
 """More than two devices need: each always has the next one."""
 LEAST_SPEEDUP = 1.9
@@ -36,11 +36,10 @@ def test_a_device_tells_of_itself_and_qualifies(devices: list[KeptDevice], gemm:
     device = devices[0]
     evidence = device.evaluate(gemm, reference(gemm, toolchain))
     assert evidence is not None
-    assert list(device.states) == [state_key(gemm)]
+    assert state_key(gemm) in device.states
     readings = reader_of(device).read()
     assert readings.temperature_c is not None
-    assert readings.slowdown_c is not None
-    assert readings.temperature_c < readings.slowdown_c
+    assert readings.slowdown_c is None or readings.temperature_c < readings.slowdown_c
     assert readings.foreign == ()
     found = device.qualify(gemm)
     stored = evidence.run.baseline

@@ -90,7 +90,11 @@ class ReplayDevice:
 
     def qualify(self, case: Case) -> BaselineMeasurement:
         with self._operation("qualify", case):
-            baseline = next(iter(self._replay._evidence().values())).run.baseline
+            baseline = next(
+                evidence.run.baseline
+                for key, evidence in self._replay._evidence().items()
+                if (key.definition, key.workload_uuid) == (case.definition.name, case.workload.uuid)
+            )
             assert baseline is not None
             spans = tuple(int(span * self.slower) for span in baseline.span_ns)
             return baseline.model_copy(update={"span_ns": spans})

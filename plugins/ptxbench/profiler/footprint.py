@@ -63,4 +63,4 @@ def _nbytes(specs: Iterable[TensorSpec]) -> int:
 
 
 def _largest_operand(specs: tuple[TensorSpec, ...]) -> int:
-    return max(math.prod(spec.shape) for spec in specs if not spec.output) * FLOAT64
+    return max((math.prod(spec.shape) for spec in specs if not spec.output), default=0) * FLOAT64

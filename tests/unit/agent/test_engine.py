@@ -146,6 +146,31 @@ def test_a_fault_that_cannot_pass_is_not_retried_and_holds_for_the_rest(bench):
         assert fault.verdict.outcome is Outcome.INFRASTRUCTURE_ERROR
 
 
+def test_a_turn_that_the_profiler_gave_up_is_not_retried_and_the_next_is_done(bench):
+    bench.profiler.faults = [InfrastructureError("device_disturbed", "93 C, twice")]
+    first, second = results(bench, 2)
+    assert first == "device_disturbed"
+    assert isinstance(second, TurnRecord)
+    assert bench.profiler.calls["evaluate"] == 2
+
+
+def test_what_happens_to_devices_is_told_once(bench):
+    told = ["GPU 0: paused"]
+
+    def take() -> list[str]:
+        notes, told[:] = list(told), []
+        return notes
+
+    engine = bench.engine(bench.plan(1))
+    assert engine.take_notes() == [], "nothing is open yet"
+    engine.turn(bench.plan(1).key(0))
+    assert engine.take_notes() == [], "this profiler tells nothing"
+    bench.profiler.take_notes = take
+    assert engine.take_notes() == ["GPU 0: paused"]
+    assert engine.take_notes() == []
+    engine.close()
+
+
 def test_a_faulty_turn_is_done_when_the_run_is_resumed(bench):
     bench.profiler.faults = [InfrastructureError("oracle_died", "gone")] * (RETRIES + 1)
     assert results(bench, 1) == ["oracle_died"]

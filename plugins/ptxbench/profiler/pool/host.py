@@ -29,12 +29,15 @@ def open_pool(
     InfrastructureError("no_device").
     """
 
+    found = (visible_devices() if names is None else names) or [""]
+    # The only one that there is needs no name, which some container may not know.
+    nameless = names is None and len(found) == 1
+
     def open_device(name: str) -> DeviceProfiler:
-        return LocalProfiler(root=root, visible=name)
+        return LocalProfiler(root=root, visible=None if nameless else name)
 
     def reader(device: DeviceProfiler) -> Reader:
         local = cast("LocalProfiler", device)
-        return wrap(local.visible or "", open_reader(local.uuid, lambda: local.oracle_pid))
+        return wrap(local.visible or found[0], open_reader(local.uuid, lambda: local.oracle_pid))
 
-    found = visible_devices() if names is None else names
-    return DevicePool(found or [""], open_device, reader, stopped=stopped, limits=limits)
+    return DevicePool(found, open_device, reader, stopped=stopped, limits=limits)

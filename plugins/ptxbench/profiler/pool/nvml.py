@@ -49,11 +49,11 @@ class NvmlReader:
         """All that NVML tells; each reading by itself may be missing."""
         nvml, handle = self._nvml, self._handle
         reasons = _told(lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))) or 0
+        temperature = _told(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)))
         return Readings(
-            temperature_c=_told(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            slowdown_c=_told(
-                lambda: int(nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
-            ),
+            at_s=time.monotonic(),
+            temperature_c=temperature,
+            slowdown_c=self._slowdown_c(temperature),
             limited_by=tuple(name for bit, name in REASONS.items() if reasons & bit),
             thermal_ns=_told(
                 lambda: int(nvml.nvmlDeviceGetViolationStatus(handle, nvml.NVML_PERF_POLICY_THERMAL).violationTime)
@@ -67,6 +67,17 @@ class NvmlReader:
             ),
             foreign=_told(self._foreign) or (),
         )
+
+    def _slowdown_c(self, temperature: int | None) -> int | None:
+        """Where the device slows down: as a threshold, or, from Ada on, as the margin that is left to it."""
+        nvml, handle = self._nvml, self._handle
+        threshold = _told(
+            lambda: int(nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN))
+        )
+        if threshold is not None or temperature is None:
+            return threshold
+        margin = _told(lambda: int(nvml.nvmlDeviceGetMarginTemperature(handle)))
+        return None if margin is None else temperature + margin
 
     def _foreign(self) -> tuple[str, ...]:
         """Processes that are not ours and computed lately.
@@ -82,19 +93,23 @@ class NvmlReader:
             return ()
         since = int((time.time() - BUSY_WINDOW_S) * 1e6)
         samples = self._nvml.nvmlDeviceGetProcessUtilization(self._handle, since)
-        busy = {int(each.pid): int(each.smUtil) for each in samples if each.smUtil > 0}
+        # NVML returns what its buffer holds, older samples too.
+        busy = {int(each.pid): int(each.smUtil) for each in samples if each.smUtil > 0 and each.timeStamp >= since}
         return tuple(f"process {pid} ({busy[pid]}%)" for pid in sorted(others & busy.keys()))
 
 
 def is_ours(pid: int) -> bool:
-    """Whether a process is an oracle, a worker of one, or a child of such, of this or another session."""
+    """Whether a process is an oracle, a worker of one, or a child of such, of this or another session.
+
+    One that is gone is taken to have been: a sandbox that was just ended stays in NVML's list for a moment.
+    """
     for _ in range(_MOST_ANCESTORS):
         folder = Path("/proc", str(pid))
         try:
             command = (folder / "cmdline").read_bytes()
             parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
-            return False
+            return True
         if _OURS in command or _OUR_MODULES in command:
             return True
         if parent <= 1:

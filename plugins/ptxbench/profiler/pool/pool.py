@@ -14,12 +14,12 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.footprint import footprint
 from ptxbench.profiler.pool.costs import Kind
 from ptxbench.profiler.pool.readings import Alarm, Reader
-from ptxbench.profiler.pool.report import device_health, gone, notes_of, too_large, typed
+from ptxbench.profiler.pool.report import device_healths, gone, notes_of, other_kind, too_large, typed
 from ptxbench.profiler.pool.residents import Need
 from ptxbench.profiler.pool.scheduler import Scheduler, Task
 from ptxbench.profiler.pool.slot import FINAL_FAULTS, DeviceProfiler, Job, Outcome, Slot
 from ptxbench.profiler.pool.watch import Limits
-from ptxbench.profiler.protocol import DeviceHealth, Health, SafetyTool
+from ptxbench.profiler.protocol import Health, SafetyTool
 from ptxbench.profiler.state_key import state_key
 from ptxbench.profiler.ticket import current_ticket
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, SafetyEvidence
@@ -91,15 +91,16 @@ class DevicePool:
         """Every device, starting the first if none is known yet. Waits for nobody's measurement after that."""
         with self._changed:
             while (known := self._kind) is None:
-                self._raise_if_gone()
+                if self._closing:
+                    raise InfrastructureError("stopped", CLOSED)
+                if all(slot.watch.state == "quarantined" for slot in self._slots):
+                    raise gone(self._slots)
                 self._need(1)
                 self._changed.wait(TICK_S)
-            devices = self._device_healths()
+            devices = device_healths(self._slots, self._scheduler, self._names)
         ready = sum(device.state in ("ready", "busy") for device in devices)
         of = f", {ready} of {len(devices)} devices ready" if len(devices) > 1 else ""
-        return Health(
-            kind="local", device=known, message=f"{known.name}, driver {known.driver}{of}", devices=tuple(devices)
-        )
+        return Health(kind="local", device=known, message=f"{known.name}, driver {known.driver}{of}", devices=devices)
 
     def take_notes(self) -> list[str]:
         """What happened to devices and operations since the last time, for people."""
@@ -144,6 +145,8 @@ class DevicePool:
 
     def _need(self, devices: int) -> None:
         """Have so many devices started, beside those that cannot be used."""
+        if self._closing:
+            return
         lost = sum(slot.watch.state == "quarantined" for slot in self._slots)
         if not self._threads:
             self._run_thread(-1, self._tend)
@@ -202,6 +205,9 @@ class DevicePool:
             while not (self._closing and slot.job is None):
                 now = time.monotonic()
                 slot.watch.tick(now)
+                if slot.job is not None and not slot.watch.ready:
+                    self._hand_back(slot, now)
+                    continue
                 self._sync(slot)
                 if slot.job is not None:
                     return partial(self._measure, slot, slot.job)
@@ -213,6 +219,13 @@ class DevicePool:
                     return partial(self._poll, slot)
                 self._changed.wait(self._limits.poll_s - (now - slot.looked_at))
             return None
+
+    def _hand_back(self, slot: Slot, now: float) -> None:
+        """An alarm came between the placing of a job and its beginning."""
+        slot.job = None
+        self._scheduler.give_back(slot.index, now)
+        if self._closing:
+            self._give_up_waiting(CLOSED)
 
     def _sync(self, slot: Slot) -> None:
         """Tell the scheduler whether the device takes work."""
@@ -269,8 +282,9 @@ class DevicePool:
             while self._kind is None and not self._closing and any(map(self._may_start, self._slots[: slot.index])):
                 self._changed.wait(TICK_S)
             now = time.monotonic()
-            if isinstance(found, DeviceIdentity) and (other := self._other_kind(found)):
-                found = InfrastructureError("device_mismatch", other)
+            if isinstance(found, DeviceIdentity):
+                self._kind = self._kind or found
+                found = other_kind(self._kind, found) or found
             if isinstance(found, DeviceIdentity):
                 slot.identity, slot.error = found, None
                 slot.watch.started(now)
@@ -282,19 +296,11 @@ class DevicePool:
                 slot.watch.start_failed(str(found), now, final=found.kind in FINAL_FAULTS)
             self._sync(slot)
             self._changed.notify_all()  # who asks for health waits for this
+        if slot.identity is None:
+            slot.profiler.close()
 
     def _may_start(self, slot: Slot) -> bool:
-        return slot.index in self._threads and slot.watch.state == "restarting"
-
-    def _other_kind(self, found: DeviceIdentity) -> str:
-        """What keeps two devices from being compared: a report names one, and a speedup holds on one."""
-        self._kind = self._kind or found
-        if (found.name, found.compute_capability) == (self._kind.name, self._kind.compute_capability):
-            return ""
-        return (
-            f"expected {self._kind.name} as the first device is, found {found.name}; name devices of one kind in "
-            "CUDA_VISIBLE_DEVICES"
-        )
+        return slot.index in self._threads and slot.watch.state == "restarting" and slot.error is None
 
     def _qualify(self, slot: Slot) -> None:
         message, alarm = "", None
@@ -334,8 +340,8 @@ class DevicePool:
                 stuck = [slot for slot in self._slots if self._is_stuck(slot)]
                 if self._stopped():
                     # What was begun with a candidate is finished, unless no device is there for it.
-                    begun = any(slot.watch.ready for slot in self._slots)
-                    self._give_up_waiting("the run ends: this was not measured", *(["evaluate"] if begun else []))
+                    kinds: list[Kind] = ["evaluate"] if any(slot.watch.ready for slot in self._slots) else []
+                    self._give_up_waiting("the run ends: this was not measured", *kinds)
                 self._place()
             for slot in stuck:
                 slot.profiler.interrupt()
@@ -382,18 +388,3 @@ class DevicePool:
                 error = too_large(job, self._slots)
             if self._scheduler.withdraw(job.task.number):
                 self._resolve(job, error)
-
-    def _raise_if_gone(self) -> None:
-        if all(slot.watch.state == "quarantined" for slot in self._slots):
-            raise gone(self._slots)
-
-    def _device_healths(self) -> list[DeviceHealth]:
-        queued = self._scheduler.queued(time.monotonic())
-        return [
-            device_health(
-                slot,
-                queued.get(slot.index, 0),
-                tuple(self._names.get(state, state) for state in self._scheduler.resident(slot.index)),
-            )
-            for slot in self._slots
-        ]

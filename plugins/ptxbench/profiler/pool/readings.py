@@ -14,12 +14,17 @@ AlarmKind = Literal["temperature", "throttled", "ecc", "foreign_process", "basel
 
 COOL_BY_C = 5
 """A device that was too hot is cool again this far below the limit, so that it does not swing about it."""
+THERMAL_SHARE = 0.01
+"""Heat that held the clock down for less of the time between two looks moves no latency by as much as 1%, to which
+latencies repeat (docs/performance.md)."""
 
 
 @dataclass(frozen=True)
 class Readings:
     """One look at a device. None and empty: it does not tell, or there is nothing to tell."""
 
+    at_s: float = 0.0
+    """When, of a clock that does not go back."""
     temperature_c: int | None = None
     slowdown_c: int | None = None
     """Temperature at which the device slows itself down."""
@@ -64,8 +69,9 @@ def alarm_of(now: Readings, before: Readings | None = None, *, hot: bool = False
     if held:
         return Alarm("throttled", f"the clock is held down: {', '.join(held)}")
     if _grew(before.thermal_ns, now.thermal_ns):
-        spent = ((now.thermal_ns or 0) - (before.thermal_ns or 0)) / 1e6
-        return Alarm("throttled", f"heat held the clock down for {spent:.1f} ms")
+        spent_s = ((now.thermal_ns or 0) - (before.thermal_ns or 0)) / 1e9
+        if spent_s > THERMAL_SHARE * (now.at_s - before.at_s):
+            return Alarm("throttled", f"heat held the clock down for {spent_s * 1e3:.1f} ms")
     if now.foreign:
         return Alarm("foreign_process", f"other processes compute on the device: {', '.join(now.foreign)}")
     return None

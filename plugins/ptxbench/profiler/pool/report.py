@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from ptxbench.errors import InfrastructureError
+from ptxbench.profiler.pool.scheduler import Scheduler
 from ptxbench.profiler.pool.slot import Job, Slot
 from ptxbench.profiler.pool.watch import Event
-from ptxbench.profiler.protocol import DeviceHealth, DeviceState
+from ptxbench.profiler.protocol import DeviceHealth
+from ptxbench.records import DeviceIdentity
 
 
-def device_health(slot: Slot, queued: int, resident: tuple[str, ...]) -> DeviceHealth:
-    """One device as ``/health`` shows it."""
-    state: DeviceState = "busy" if slot.watch.state == "ready" and slot.job is not None else slot.watch.state
-    return DeviceHealth(
-        name=slot.name,
-        index=slot.index,
-        state=state,
-        reason=slot.watch.reason,
-        temperature_c=slot.readings.temperature_c,
-        running=int(slot.job is not None),
-        queued=queued,
-        resident=resident,
-        since=_wall(slot.watch.since),
+def device_healths(slots: Sequence[Slot], scheduler: Scheduler, names: Mapping[str, str]) -> tuple[DeviceHealth, ...]:
+    """The devices as ``/health`` shows them. ``names`` are those of the cases, by the keys of their states."""
+    queued = scheduler.queued(time.monotonic())
+    return tuple(
+        DeviceHealth(
+            name=slot.name,
+            index=slot.index,
+            state="busy" if slot.watch.ready and slot.job is not None else slot.watch.state,
+            reason=slot.watch.reason,
+            temperature_c=slot.readings.temperature_c,
+            running=int(slot.job is not None),
+            queued=queued.get(slot.index, 0),
+            resident=tuple(names.get(state, state) for state in scheduler.resident(slot.index)),
+            since=_wall(slot.watch.since),
+        )
+        for slot in slots
     )
 
 
@@ -57,6 +62,17 @@ def too_large(job: Job, slots: Sequence[Slot]) -> InfrastructureError:
         "out_of_device_memory",
         f"{job.case.name}: its workload state with a candidate needs {job.task.need.alone / 2**30:.1f} GiB of device "
         f"memory, the largest device here has {largest / 2**30:.1f} GiB; choose a smaller workload",
+    )
+
+
+def other_kind(first: DeviceIdentity, found: DeviceIdentity) -> InfrastructureError | None:
+    """What keeps two devices from being compared: a report names one, and a speedup holds on one."""
+    if (found.name, found.compute_capability) == (first.name, first.compute_capability):
+        return None
+    return InfrastructureError(
+        "device_mismatch",
+        f"expected {first.name} as the first device is, found {found.name}; name devices of one kind in "
+        "CUDA_VISIBLE_DEVICES",
     )
 
 

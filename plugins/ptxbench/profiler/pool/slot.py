@@ -31,11 +31,10 @@ DRIFTS_IN_ROW = 2
 """One drifting evaluation may be its candidate's doing; another right behind it says that the device has changed."""
 _ALARMS: dict[str, AlarmKind] = {
     "throttled": "throttled",
-    "temperature": "temperature",
     "ecc": "ecc",
     "foreign_process": "foreign_process",
 }
-"""Kinds of an evaluation's own disturbances that are the device's, and what they are to the watch."""
+"""Kinds of an evaluation's own disturbances that void a latency, and what they are to the watch."""
 
 
 class DeviceProfiler(Profiler, Protocol):

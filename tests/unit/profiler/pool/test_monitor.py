@@ -7,11 +7,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool import pool as pool_module
+from ptxbench.profiler.pool.readings import Readings
 from ptxbench.records import Evidence
 from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import make_baseline, suite_case
@@ -77,6 +79,32 @@ def test_with_one_device_work_waits_until_it_is_cool(open_pool: Open):
         cool(device)
         assert future.result(SOON_S) is not None
     assert device.done("qualify") == 1
+
+
+def test_nothing_begins_on_a_device_whose_alarm_came_while_it_was_handed_over(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    looking, go_on = threading.Event(), threading.Event()
+    heat(device)
+    hot = device.readings
+
+    def slow_look() -> Readings:
+        looking.set()
+        go_on.wait(SOON_S)
+        return hot
+
+    device.read = slow_look  # type: ignore[method-assign]
+    assert looking.wait(SOON_S)
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(evaluate, pool)
+        wait_until(lambda: pool.health().devices[0].running == 1)
+        go_on.set()
+        wait_until(lambda: states(pool) == ["paused"])
+        time.sleep(0.1)
+        assert device.done() == 1
+        hot = replace(hot, temperature_c=50)
+        assert future.result(SOON_S) is not None
+    assert [each[0] for each in device.log] == ["evaluate", "qualify", "evaluate"]
 
 
 def test_what_was_disturbed_is_done_again_elsewhere(open_pool: Open):
@@ -237,6 +265,18 @@ def test_one_drift_is_done_again_and_two_in_a_row_are_the_devices(open_pool: Ope
     assert found.run.baseline.drifted, "the judge sees the flag and takes the faster denominator"
     wait_until(lambda: device.done("qualify") == 1)
     assert any("torch.matmul beside a candidate took 900.0 us" in note for note in pool.take_notes())
+
+
+def test_what_an_evaluation_says_of_its_device_is_heard(open_pool: Open):
+    """Evidence of a version that has its own disturbances; published the second time, since the judge reads them."""
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    slot = pool._slots[0]
+    for kind, heard in (("foreign_process", True), ("temperature", False)):
+        found = SimpleNamespace(disturbances=(SimpleNamespace(kind=kind, message="somebody"),), baseline=None)
+        outcome = slot._flagged(None, SimpleNamespace(run=found))  # type: ignore[arg-type]
+        assert (outcome.alarm == (kind, "somebody"), outcome.flagged, bool(outcome.disturbed)) == (heard,) * 3
+    assert device.done() == 1
 
 
 def test_what_drifted_is_done_again_on_another_device_if_there_is_one(open_pool: Open):

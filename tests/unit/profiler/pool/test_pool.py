@@ -134,6 +134,8 @@ def test_closing_finishes_what_is_measured_and_can_be_repeated(open_pool: Open):
 def test_closing_what_was_never_used(open_pool: Open):
     pool, (device,) = open_pool(1)
     pool.close()
+    with pytest.raises(InfrastructureError, match="the profiler was closed"):
+        pool.health()
     assert not device.starts
 
 

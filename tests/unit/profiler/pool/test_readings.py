@@ -52,6 +52,15 @@ def test_counters_that_stand_still_are_no_alarm_however_high():
     assert alarm_of(changed(ecc_uncorrected=3), changed(ecc_uncorrected=3)) is None
 
 
+def test_heat_that_hardly_held_the_clock_down_is_no_alarm():
+    before = changed(at_s=100.0)
+    assert alarm_of(changed(at_s=101.0, thermal_ns=7 + 9_000_000), before) is None
+    assert alarm_of(changed(at_s=101.0, thermal_ns=7 + 11_000_000), before) == (
+        "throttled",
+        "heat held the clock down for 11.0 ms",
+    )
+
+
 def test_one_that_was_hot_must_be_cooler():
     assert alarm_of(changed(temperature_c=86), hot=True) is not None
     assert alarm_of(changed(temperature_c=84), hot=True) is None
@@ -89,7 +98,10 @@ def test_readings_are_what_nvml_says(monkeypatch: pytest.MonkeyPatch):
     reader = open_reader("GPU-1", lambda: None)
     assert isinstance(reader, NvmlReader)
     assert reader._handle == "handle of GPU-1"
-    assert reader.read() == Readings(
+    found = reader.read()
+    assert abs(found.at_s - time.monotonic()) < 60
+    assert found == Readings(
+        at_s=found.at_s,
         temperature_c=61,
         slowdown_c=92,
         limited_by=("power limit", "hardware thermal slowdown"),
@@ -98,13 +110,21 @@ def test_readings_are_what_nvml_says(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+def test_where_there_is_no_threshold_the_margin_says_where_it_slows_down():
+    margin: Any = {"nvmlDeviceGetTemperatureThreshold": refuse, "nvmlDeviceGetMarginTemperature": lambda _: 24}
+    assert NvmlReader(bindings(**margin), None, lambda: None).read().slowdown_c == 61 + 24
+    margin["nvmlDeviceGetTemperature"] = refuse
+    assert NvmlReader(bindings(**margin), None, lambda: None).read().slowdown_c is None
+
+
 def refuse(*_: object) -> Any:
     raise RefusedError
 
 
 def test_what_nvml_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch):
     names = [name for name in vars(bindings()) if name.startswith("nvmlDeviceGet") and "Handle" not in name]
-    assert NvmlReader(bindings(**dict.fromkeys(names, refuse)), None, lambda: 1).read() == Readings()
+    found = NvmlReader(bindings(**dict.fromkeys(names, refuse)), None, lambda: 1).read()
+    assert found == Readings(at_s=found.at_s)
     for gone in ({"nvmlInit": refuse}, {"nvmlDeviceGetHandleByUUID": refuse}):
         monkeypatch.setitem(sys.modules, "pynvml", bindings(**gone))
         assert isinstance(open_reader("GPU-1", lambda: None), NoReader)
@@ -114,10 +134,13 @@ def test_what_nvml_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch):
 
 
 def listing(*pids: int, busy: dict[int, int] | None = None) -> Any:
-    samples = [SimpleNamespace(pid=pid, smUtil=share) for pid, share in (busy or {}).items()]
+    """``busy`` is now; a minute ago everybody was."""
+    now = int(time.time() * 1e6)
+    samples = [SimpleNamespace(pid=pid, smUtil=99, timeStamp=now - 60_000_000) for pid in pids]
+    samples += [SimpleNamespace(pid=pid, smUtil=share, timeStamp=now) for pid, share in (busy or {}).items()]
     return bindings(
         nvmlDeviceGetComputeRunningProcesses=lambda _: [SimpleNamespace(pid=pid) for pid in pids],
-        nvmlDeviceGetProcessUtilization=lambda _, since: samples if since > (time.time() - 60) * 1e6 else refuse(),
+        nvmlDeviceGetProcessUtilization=lambda _, since: samples,
     )
 
 
@@ -147,7 +170,7 @@ def test_oracles_of_others_and_what_they_started_are_ours():
         finally:
             assert process.stdin is not None
             process.stdin.close()
-    assert not is_ours(process.pid), "it is gone"
+    assert is_ours(process.pid), "it is gone, as a sandbox that was just ended"
     assert nvml._told(refuse) is None
 
 

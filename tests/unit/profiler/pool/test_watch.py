@@ -69,7 +69,7 @@ def test_failing_again_and_again_quarantines_and_each_time_for_longer():
     watch.alarm(DEAD, 0.0)
     for now in (1.0, 3.0):
         watch.start_failed("no hello", now)
-        assert watch.state == "restarting"
+        assert state(watch) == "restarting"
         assert not watch.may_try(now + 1.9)
         assert watch.may_try(now + 2.0)
     watch.start_failed("no hello", 5.0)
@@ -77,11 +77,11 @@ def test_failing_again_and_again_quarantines_and_each_time_for_longer():
     watch.alarm(HEAT, 6.0)
     watch.calm(7.0)
     watch.tick(64.9)
-    assert watch.state == "quarantined"
+    assert state(watch) == "quarantined"
     watch.tick(65.0)
     assert state(watch) == "restarting"
     watch.start_failed("no hello", 66.0)
-    assert watch.state == "quarantined", "one try"
+    assert state(watch) == "quarantined", "one try"
     watch.tick(66.0 + 99.9)
     assert watch.state == "quarantined", "doubled, to the most"
     watch.tick(66.0 + 100.0)
@@ -90,7 +90,7 @@ def test_failing_again_and_again_quarantines_and_each_time_for_longer():
     assert watch.ready
     watch.alarm(DEAD, 200.0)
     watch.start_failed("no hello", 201.0)
-    assert watch.state == "restarting", "what was mended counts no more"
+    assert state(watch) == "restarting", "what was mended counts no more"
 
 
 def test_a_failed_qualifying_run_is_tried_again_behind_a_calm():
