@@ -144,6 +144,8 @@ class Load:
 
     submit_s: list[float] = field(default_factory=list)
     """From sending a submission that was acknowledged to its acknowledgement."""
+    acknowledged_at: list[float] = field(default_factory=list)
+    """When, on ``time.perf_counter``'s clock."""
     results: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Solution -> the final answers about it."""
     ids: dict[str, str] = field(default_factory=dict)
@@ -201,6 +203,7 @@ class Fleet:
         body = f'{{"solution":{solution},"client":"client{number}"}}'.encode()
         seconds, answer = await self._answered(connection, "POST", "/evaluate", body, chance)
         self.load.submit_s.append(seconds)
+        self.load.acknowledged_at.append(time.perf_counter())
         self.load.resubmitted += not answer["created"]
         self.load.ids[name] = answer["task_id"]
         task: dict[str, Any] = {"status": "pending"}

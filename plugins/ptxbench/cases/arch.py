@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -22,6 +23,7 @@ def opcode_base(opcode: str) -> str:
     return opcode.strip().split(".", 1)[0]
 
 
+@lru_cache(maxsize=4096)
 def _matches(base: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(base, pattern) for pattern in patterns)
 

@@ -35,7 +35,7 @@ class Catalog:
         if arch is not None and arch not in self.archs:
             raise InputError(f"--arch: expected one of {', '.join(self.archs)}; found {arch!r}")
         self._arch = arch
-        self._digests: dict[tuple[str, str, str], str] = {}
+        self._digests = {_key(case): case_digest(case) for case in self._all()}
 
     @classmethod
     def load(cls, root: Path, suite: str, trace_sets: Sequence[Path], arch: str | None = None) -> Catalog:
@@ -86,11 +86,8 @@ class Catalog:
         return None
 
     def digest(self, case: Case) -> str:
-        """``case_digest``, computed once."""
-        key = (case.definition.name, case.workload.uuid, case.arch.name)
-        if key not in self._digests:
-            self._digests[key] = case_digest(case)
-        return self._digests[key]
+        """``case_digest`` of one of these cases."""
+        return self._digests[_key(case)]
 
     def arch_of_device(self, compute_capability: tuple[int, int]) -> str | None:
         """The architecture that a device is; None: no case is for it."""
@@ -151,3 +148,7 @@ class Catalog:
 
 def _first(workloads: dict[str, dict[str, Case]]) -> Case:
     return next(iter(next(iter(workloads.values())).values()))
+
+
+def _key(case: Case) -> tuple[str, str, str]:
+    return case.definition.name, case.workload.uuid, case.arch.name

@@ -51,8 +51,7 @@ class Evaluations:
 
     def begin(self, task: StoredTask) -> None:
         """Have a task done. Whether it is, is heard."""
-        message = {"op": "task", "id": task.id, "kind": task.kind, "solution": task.solution}
-        self._send({**message, "request": task.request.decode()})
+        self._send({"op": "task", "id": task.id, "kind": task.kind, "solution": task.solution}, task.request)
 
     def ask_health(self) -> None:
         """The answer is heard."""
@@ -69,9 +68,10 @@ class Evaluations:
             self._process.wait()
         self._thread.join(END_TIMEOUT_S)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], *blobs: bytes) -> None:
         with self._lock, suppress(OSError):
-            self._channel.send_bytes(json.dumps(message).encode())
+            for part in (json.dumps(message).encode(), *blobs):
+                self._channel.send_bytes(part)
 
     def _listen(self) -> None:
         try:

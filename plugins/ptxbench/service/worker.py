@@ -1,7 +1,7 @@
 """The evaluation process: an interpreter of its own, so that judging never keeps a submission waiting.
 
 It is a child of the HTTP process and ends with it, whatever ends that: its channel then has no other end. Messages are
-JSON, ``{"op": ...}``; a result is followed by two messages more, its bytes.
+JSON, ``{"op": ...}``; a task is followed by one message more, its submission, and a result by two, its bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ptxbench.profiler import Profiler, open_profiler
 from ptxbench.profiler.protocol import EVIDENCE_FOLDERS
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.judging import Judge
+from ptxbench.service.recent_builds import RecentBuilds
 from ptxbench.service.store import failed
-from ptxbench.toolchain import Toolchain
 
 NICENESS = 5
 """Of an evaluation process that reads evidence back."""
@@ -40,13 +40,13 @@ class Channel:
         self._connection = connection
         self._lock = threading.Lock()
 
-    def receive(self) -> dict[str, Any] | None:
-        """The next message; None: the other end is gone."""
+    def receive(self) -> tuple[dict[str, Any], bytes] | None:
+        """The next message and what belongs to it; None: the other end is gone."""
         try:
             message: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            return message, self._connection.recv_bytes() if message["op"] == "task" else b""
         except (EOFError, OSError):
             return None
-        return message
 
     def send(self, message: dict[str, Any], *blobs: bytes) -> None:
         """One message and what belongs to it. Nothing happens if nobody listens any more."""
@@ -71,7 +71,7 @@ class Worker:
             options.profiler, root=root, evidence_roots=roots, stopped=self._stopped.is_set
         )
         catalog = Catalog.load(root, options.suite, [Path(folder) for folder in options.trace_sets], options.arch)
-        self._evaluator = Evaluator(Toolchain.discover, max(1, os.cpu_count() or 1))
+        self._evaluator = Evaluator(RecentBuilds.discover, max(1, os.cpu_count() or 1))
         self._judge = Judge(catalog, self._profiler, self._evaluator)
         self._pool = ThreadPoolExecutor(options.slots, thread_name_prefix="ptxbench-task")
         self._looks = ThreadPoolExecutor(1, thread_name_prefix="ptxbench-health")
@@ -83,28 +83,29 @@ class Worker:
             os.nice(NICENESS)
         self._channel.send({"op": "hello", "origin": self._profiler.origin, "pid": os.getpid()})
         while True:
-            message = self._channel.receive()
-            if message is None:
+            received = self._channel.receive()
+            if received is None:
                 # Nobody is left to hear results. What measures ends with this process, which frees the device for the
                 # service that comes next.
                 os._exit(0)
+            message, request = received
             if message["op"] == "stop":
                 break
             if message["op"] == "health":
                 self._looks.submit(self._health)
             else:
-                self._pool.submit(self._task, message)
+                self._pool.submit(self._task, message, request)
         self._stopped.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._looks.shutdown(wait=False, cancel_futures=True)
         self._profiler.close()
 
-    def _task(self, message: dict[str, Any]) -> None:
+    def _task(self, message: dict[str, Any], request: bytes) -> None:
         started = time.perf_counter()
         self._channel.send({"op": "begun", "id": message["id"]})
         try:
             kind = cast(TaskKind, message["kind"])
-            found = self._judge.perform(kind, message["request"].encode(), message["solution"])
+            found = self._judge.perform(kind, request, message["solution"])
         except Exception as error:  # whatever it is: a task without an answer would be waited for without end
             text = f"{type(error).__name__}: {error}"
             found = failed(text, {"kind": "internal_error", "message": text})
