@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -117,14 +118,17 @@ class Devices:
 
     def close(self) -> None:
         """End the actors, and what they started."""
+        from ray.exceptions import RayError
+
         ray = self._cluster.ray
         with self._changed:
             members, self._members = self._members, []
-        closing = [member.actor.close.remote() for member in members if member.state in ("ready", "busy")]
-        if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-        for member in members:
-            ray.kill(member.actor, no_restart=True)
+        with suppress(RayError):  # a cluster that is gone has ended them
+            closing = [member.actor.close.remote() for member in members if member.state in ("ready", "busy")]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+            for member in members:
+                ray.kill(member.actor, no_restart=True)
 
     def _look(self) -> None:
         """Notice actors that have started, and GPUs that have joined."""
