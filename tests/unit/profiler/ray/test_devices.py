@@ -1,4 +1,4 @@
-"""Who has which actor, over futures of this process: what Ray does with real ones is in tests/acceptance/test_ray.py."""
+"""Who has which actor, over futures of this process. What Ray does with real ones: tests/acceptance/test_ray.py."""
 
 from __future__ import annotations
 
