@@ -155,7 +155,7 @@ def test_node_lost_in_a_run_costs_no_turn(checkout, cluster, hoppers, build_cach
 
     with ThreadPoolExecutor(1) as pool:
         killer = pool.submit(lose)
-        result = run("there", f"ray?profiler=replay&pace={PACE_S}")
+        result = run("there", f"ray?profiler=replay&pace={1.5 * PACE_S}")
         killer.result(60)
     result.assert_outcomes(passed=15, deselected=15)
     assert re.search(r"ray, [\d:]+ UTC: \S+: lost during evaluate of \w+, which is done again", result.stdout.str())
