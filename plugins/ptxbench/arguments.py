@@ -37,7 +37,8 @@ def profiler(text: str) -> str:
     """What ``--profiler`` takes. Raises argparse.ArgumentTypeError."""
     if text not in PROFILERS and not text.startswith(_ELSEWHERE):
         raise argparse.ArgumentTypeError(
-            f"invalid choice: {text[:80]!r} (choose from {', '.join(PROFILERS)}, ray://HOST:PORT, or the URL of a service)"
+            f"invalid choice: {text[:80]!r} (choose from {', '.join(PROFILERS)}, ray://HOST:PORT, "
+            "or the URL of a service)"
         )
     return text
 

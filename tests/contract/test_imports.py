@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "plugins" / "ptxbench"
-HEAVY = ("cuda", "cupti", "flashinfer", "httpx", "litellm", "openai", "torch", "tvm_ffi")
+HEAVY = ("cuda", "cupti", "flashinfer", "httpx", "litellm", "openai", "ray", "torch", "tvm_ffi")
 """Top-level modules that only a machine with a GPU or a key needs: imported inside the functions that use them."""
 
 BESIDE_LITELLM = "ptxbench.models.litellm_guard"

@@ -142,8 +142,8 @@ def _add_running(group: pytest.OptionGroup) -> None:
         default="auto",
         metavar="NAME|URL",
         help="measure on this machine's GPUs (local: all of CUDA_VISIBLE_DEVICES, under -n one for each worker), by a "
-        "service (http://HOST:PORT, docs/serve.md), on a Ray cluster (ray, ray://HOST:PORT, docs/scale.md), judge stored "
-        "evidence (replay), or local where it can (auto, the default)",
+        "service (http://HOST:PORT, docs/serve.md), on a Ray cluster (ray, ray://HOST:PORT, docs/scale.md), judge "
+        "stored evidence (replay), or local where it can (auto, the default)",
     )
     group.addoption(
         "--run",

@@ -14,6 +14,16 @@ from ptxbench.sizing.simulation import simulate
 from ptxbench.sizing.times import TurnTimes, measured, of_turns
 
 DEFAULT_SLOWDOWN_PERCENT = 10.0
+COLUMNS = (
+    "agents",
+    "GPUs",
+    "processors",
+    "turns a minute",
+    "simulated",
+    "wait for a GPU, s",
+    "GPUs busy",
+    "turns longer by",
+)
 TURNS_PER_AGENT, LEAST_TURNS = 60, 20_000
 """Of the simulation: so that chance moves its result by about a hundredth."""
 
@@ -58,7 +68,7 @@ def lines(options: argparse.Namespace, root: Path) -> Iterator[str]:
 
 def table(sizes: Iterable[Size], times: TurnTimes, seed: int = 0) -> Iterator[str]:
     """Markdown: each fleet with what it needs, by the model and by the simulation."""
-    yield "| agents | GPUs | processors | turns a minute | simulated | wait for a GPU, s | GPUs busy | turns longer by |"
+    yield f"| {' | '.join(COLUMNS)} |"
     yield "|---|---|---|---|---|---|---|---|"
     for found in sizes:
         turns = max(LEAST_TURNS, TURNS_PER_AGENT * found.agents)

@@ -74,4 +74,5 @@ def _convolved(first: Sequence[float], second: Sequence[float]) -> list[float]:
 
 def _dot(first: Sequence[float], second: Sequence[float], total: int) -> float:
     """The term of a convolution for ``total`` agents."""
-    return sum(map(mul, first[: total + 1], second[total::-1]))
+    found: float = sum(map(mul, first[: total + 1], second[total::-1]))
+    return found

@@ -10,12 +10,10 @@ from ptxbench.sizing.network import load
 from ptxbench.sizing.times import measured
 from tests.conftest import ROOT
 
+PAGE = ROOT / "docs" / "scale.md"
 
 def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
-
-
-PAGE = ROOT / "docs" / "scale.md"
 
 
 @pytest.mark.parametrize("agents", [1, 7, 48])

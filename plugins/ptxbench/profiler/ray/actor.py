@@ -1,4 +1,4 @@
-"""What runs on the nodes: the actor that has one GPU, and the task that builds. Everything crosses as JSON and bytes."""
+"""What runs on the nodes: the actor that has one GPU, and the task that builds. All crosses as JSON and bytes."""
 
 from __future__ import annotations
 
@@ -119,6 +119,8 @@ class Device:
     """
 
     def __init__(self, behind: Behind, root: str, evidence_roots: list[str], pace_s: float) -> None:
+        # Ray gives an actor one thread of OpenMP; the oracle shall have what it has without Ray.
+        os.environ.pop("OMP_NUM_THREADS", None)
         self._behind = behind
         self._root = Path(root)
         self._evidence_roots = tuple(map(Path, evidence_roots))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler.ray.actor import Device, compile_candidate
+from ptxbench.profiler.ray.actor import Compiled, Device, compile_candidate
 from ptxbench.profiler.ray.address import Address
 from ptxbench.profiler.ray.resources import capabilities_here, counted, kinds
 
@@ -23,6 +23,9 @@ ADDRESS_VARIABLE = "RAY_ADDRESS"
 """Ray's own: the cluster of a plain ``ray``. ``local`` is one that is started here and ends with the session; without
 the variable it is the one that runs here, or else a new one."""
 LOCAL = "local"
+CALLS_AT_ONCE = 3
+"""Of an actor: an operation, and beside it a question how it is, of which one may rest. Ray's client server knows no
+groups of calls."""
 CONNECT_TIMEOUT_S = 10.0
 BUILD_RETRIES = 3
 """Of a build whose node was lost; Ray's own default, written down since turns depend on it."""
@@ -51,7 +54,7 @@ class Cluster:
             self._ours = not ray.is_initialized()
             if self._ours:
                 self._connect(simulated)
-        self._compile = ray.remote(num_cpus=1, num_returns=2, max_retries=BUILD_RETRIES)(compile_candidate)
+        self._compile = ray.remote(num_cpus=1, max_retries=BUILD_RETRIES)(compile_candidate)
         measuring = address.behind == "local"
         # Restarted wherever there is room, as often as needed. A call on an actor that was lost is not repeated there
         # (max_task_retries): another actor may be idle, while this one waits for a node.
@@ -60,7 +63,7 @@ class Cluster:
             num_gpus=1 if measuring else 0,
             max_restarts=-1,
             max_task_retries=0,
-            concurrency_groups={"watch": 1},
+            max_concurrency=CALLS_AT_ONCE,
         )(Device)
 
     def _connect(self, simulated: Callable[[], dict[str, int]]) -> None:
@@ -85,7 +88,8 @@ class Cluster:
         place = said or "this machine"
         hint = "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too"
         return InfrastructureError(
-            "service_unavailable", f"--profiler ray: expected a Ray cluster at {place}, found: {error}; {hint}"
+            "service_unavailable",
+            f"--profiler ray: expected a Ray cluster at {place}, found: {first_line(error)}; {hint}",
         )
 
     def kinds(self) -> dict[str, int]:
@@ -96,15 +100,19 @@ class Cluster:
         """How many nodes are alive."""
         return sum(bool(node["Alive"]) for node in self.ray.nodes())
 
-    def open_device(self, kind: str, root: str, evidence_roots: list[str]) -> Any:
+    def open_device(self, kind: str, root: str, evidence_roots: list[str]) -> Any:  # noqa: ANN401 - Ray's handle
         """Ask for an actor with one GPU of a kind. Ray places it when there is one that is free."""
         placed = self._device.options(resources={kind: 1})
         return placed.remote(self.address.behind, root, evidence_roots, self.address.pace_s)
 
-    def compile(self, candidate: str, arch: str) -> tuple[Any, Any]:
-        """Begin a build on any node with a free processor. Returns references to ``Compiled`` and the object."""
-        compiled, content = self._compile.remote(candidate, arch)
-        return compiled, content
+    def compile(self, candidate: str, arch: str) -> tuple[Compiled, Any]:
+        """Build on any node with a free processor. Returns what was found, and a reference to the object.
+
+        The object is kept where this process is: a node that is lost with it would cost the time until Ray is sure of
+        that, and another build. Raises Ray's errors.
+        """
+        found, content = self.ray.get(self._compile.remote(candidate, arch))
+        return Compiled.model_validate_json(found), self.ray.put(content)
 
     def close(self) -> None:
         """Disconnect. Idempotent."""
@@ -119,3 +127,9 @@ def _expect_somebody(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     with socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
         pass
+
+
+def first_line(error: BaseException) -> str:
+    """An error of Ray's without the log that it often holds."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,7 @@ from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.protocol import DeviceHealth, DeviceState, Health
 from ptxbench.profiler.ray.actor import Hello
-from ptxbench.profiler.ray.cluster import Cluster
+from ptxbench.profiler.ray.cluster import Cluster, first_line
 from ptxbench.records import DeviceIdentity, InfrastructureFault
 
 POLL_S = 0.2
@@ -94,14 +95,14 @@ class Devices:
         """Its process or its node ended. Ray starts it again where it can."""
         with self._changed:
             member.becomes("restarting", reason)
-            member.hello = self._greeting(member)
+            member.hello = member.actor.hello.remote()
 
     def distrust(self, member: Member, fault: InfrastructureFault) -> None:
         """Leave it alone for a while, after which it says how it is."""
         with self._changed:
             member.fault = fault
             member.becomes("quarantined", fault.message)
-            member.hello = member.actor.rest.options(concurrency_group="watch").remote(REST_S)
+            member.hello = member.actor.rest.remote(REST_S)
 
     def known(self, stopped: Callable[[], bool]) -> list[Member]:
         """All members, once at least one has started. Raises as ``take``."""
@@ -117,14 +118,17 @@ class Devices:
 
     def close(self) -> None:
         """End the actors, and what they started."""
+        from ray.exceptions import RayError
+
         ray = self._cluster.ray
         with self._changed:
             members, self._members = self._members, []
-        closing = [member.actor.close.remote() for member in members if member.state in ("ready", "busy")]
-        if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
-        for member in members:
-            ray.kill(member.actor, no_restart=True)
+        with suppress(RayError):  # a cluster that is gone has ended them
+            closing = [member.actor.close.remote() for member in members if member.state in ("ready", "busy")]
+            if closing:
+                ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+            for member in members:
+                ray.kill(member.actor, no_restart=True)
 
     def _look(self) -> None:
         """Notice actors that have started, and GPUs that have joined."""
@@ -135,14 +139,11 @@ class Devices:
                 self._members.append(Member(number, self._open_device()))
         for member in self._members:
             if member.hello is None and member.state in ("restarting", "quarantined") and member.fault is None:
-                member.hello = self._greeting(member)
+                member.hello = member.actor.hello.remote()
             elif member.hello is not None and self._cluster.ray.wait([member.hello], timeout=0)[0]:
                 self._greeted(member)
         if any(member.state in ("ready", "busy") for member in self._members):
             self._last_ready = now
-
-    def _greeting(self, member: Member) -> Any:
-        return member.actor.hello.options(concurrency_group="watch").remote()
 
     def _greeted(self, member: Member) -> None:
         from ray.exceptions import ActorDiedError, RayError
@@ -196,12 +197,6 @@ def _fault(hello: Hello) -> InfrastructureFault | None:
     if devices and all(device.state == "quarantined" for device in devices):
         return InfrastructureFault(kind="device_quarantined", message=f"on {hello.node}: {devices[0].reason}")
     return hello.fault
-
-
-def first_line(error: BaseException) -> str:
-    """An error of Ray's without the log that it often holds."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def member_health(member: Member, kind: str, index: int) -> list[DeviceHealth]:

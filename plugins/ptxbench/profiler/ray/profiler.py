@@ -15,8 +15,8 @@ from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.profiler.protocol import Health, SafetyTool
 from ptxbench.profiler.ray.actor import Compiled, Reply
 from ptxbench.profiler.ray.address import Address
-from ptxbench.profiler.ray.cluster import Cluster
-from ptxbench.profiler.ray.devices import Devices, Member, common_device, first_line, member_health
+from ptxbench.profiler.ray.cluster import BUILD_RETRIES, Cluster, first_line
+from ptxbench.profiler.ray.devices import Devices, Member, common_device, member_health
 from ptxbench.profiler.ray.resources import resource_for, resource_of
 from ptxbench.profiler.wire import Answer, Request, request_of, unwrap
 from ptxbench.records import Evidence, InstructionEvidence, SafetyEvidence
@@ -31,15 +31,15 @@ MOVES = 3
 """How often an operation is begun anew after its actor was lost. A kernel that takes nodes down must end somewhere."""
 OPERATION_TIMEOUT_S = 5400.0
 """Longer than an actor's own limits, twice 39 minutes (docs/pool.md); past it the actor is taken for lost."""
-BUILDS_KEPT = 4096
-"""Objects that wait in the cluster's store for further operations on them; a dropped one is built again."""
+BUILDS_KEPT = 1024
+"""Objects that wait in Ray's store for further operations on them; a dropped one is built again."""
 SIMULATED = 2
 """GPUs of each kind that a Ray started here has, to replay."""
 DISTRUSTED = frozenset({"device_quarantined"})
 """Faults of an actor's device, and not of what was asked."""
 
 
-class _Lost(Exception):
+class _LostError(Exception):
     """An actor, its node, or what it was sent is gone."""
 
     def __init__(self, reason: str, actor: bool) -> None:
@@ -65,7 +65,7 @@ class RayProfiler:
         self._stopped = stopped
         self._devices: dict[str, Devices] = {}
         self._seen: set[str] = set()
-        self._builds: OrderedDict[tuple[str, str], tuple[Any, Any]] = OrderedDict()
+        self._builds: OrderedDict[tuple[str, str], tuple[Compiled, Any]] = OrderedDict()
         self._notes: list[str] = []
         self._closed = False
         self._lock = threading.RLock()
@@ -117,12 +117,8 @@ class RayProfiler:
     # What it offers beside that.
 
     def build(self, candidate: Candidate, arch: Arch) -> Built:
-        """As ``Toolchain.build``, on a node of the cluster; the object stays there."""
-        compiled = self._compiled(candidate, arch)
-        if compiled.input_error:
-            raise InputError(compiled.input_error)
-        if compiled.fault is not None:
-            raise InfrastructureError(compiled.fault.kind, f"on a node: {compiled.fault.message}")
+        """As ``Toolchain.build``, on a node of the cluster; the object stays in Ray's store."""
+        compiled, _ = self._compiled(candidate, arch)
         assert compiled.build is not None
         return Built(compiled.build, None, candidate)
 
@@ -173,7 +169,7 @@ class RayProfiler:
             member = devices.take(self._stopped)
             try:
                 reply = self._asked(member, text, request.candidate, case)
-            except _Lost as lost:
+            except _LostError as lost:
                 self._lose(devices, member, lost, what)
                 message = f"{what}: begun {MOVES + 1} times, each time its actor was lost, at last: {lost}"
                 failure = InfrastructureError("worker_died", message)
@@ -192,25 +188,25 @@ class RayProfiler:
         raise failure
 
     def _asked(self, member: Member, request: str, candidate: Candidate, case: Case) -> Reply:
-        """What an actor answers. Raises _Lost; InfrastructureError for what went wrong in ours."""
+        """What an actor answers. Raises _LostError; InfrastructureError for what went wrong in ours."""
         from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
         ray = self._cluster.ray
         try:
-            compiled, content = self._ordered(candidate, case.arch)
-            answer = member.actor.perform.remote(request, compiled, content)
+            compiled, content = self._compiled(candidate, case.arch)
+            answer = member.actor.perform.remote(request, compiled.model_dump_json(), content)
             return Reply.model_validate_json(ray.get(answer, timeout=OPERATION_TIMEOUT_S))
         except RayTaskError as error:
             raise InfrastructureError("internal_error", f"on {member.node}: {first_line(error.cause)}") from error
         except GetTimeoutError as error:
             ray.kill(member.actor, no_restart=False)
-            raise _Lost(f"no answer within {OPERATION_TIMEOUT_S:.0f} s", actor=True) from error
+            raise _LostError(f"no answer within {OPERATION_TIMEOUT_S:.0f} s", actor=True) from error
         except RayActorError as error:
-            raise _Lost(first_line(error), actor=True) from error
+            raise _LostError(first_line(error), actor=True) from error
         except RayError as error:
-            raise _Lost(first_line(error), actor=False) from error
+            raise _LostError(first_line(error), actor=False) from error
 
-    def _lose(self, devices: Devices, member: Member, lost: _Lost, what: str) -> None:
+    def _lose(self, devices: Devices, member: Member, lost: _LostError, what: str) -> None:
         if lost.actor:
             devices.lost(member, str(lost))
         else:
@@ -219,26 +215,29 @@ class RayProfiler:
                 self._builds.clear()
         self._tell(f"{member.node}: lost during {what}, which is done again: {lost}")
 
-    def _compiled(self, candidate: Candidate, arch: Arch) -> Compiled:
-        """A build's result. Ray repeats it elsewhere where its node is lost."""
+    def _compiled(self, candidate: Candidate, arch: Arch) -> tuple[Compiled, Any]:
+        """A build's result, and a reference to its object. Raises InfrastructureError, also for a fault of the build;
+        InputError for an entry that names no function."""
         from ray.exceptions import RayError
 
-        try:
-            return Compiled.model_validate_json(self._cluster.ray.get(self._ordered(candidate, arch)[0]))
-        except RayError as error:
-            with self._lock:
-                self._builds.pop((candidate.sha256, arch.name), None)
-            raise InfrastructureError("worker_died", f"a build ended without an answer: {first_line(error)}") from error
-
-    def _ordered(self, candidate: Candidate, arch: Arch) -> tuple[Any, Any]:
-        """References to a build's result and object: of one that was begun before, if there is one."""
         key, cluster = (candidate.sha256, arch.name), self._cluster
         with self._lock:
-            if key not in self._builds:
-                self._builds[key] = cluster.compile(candidate.model_dump_json(), arch.model_dump_json())
-                if len(self._builds) > BUILDS_KEPT:
-                    self._builds.popitem(last=False)
-            return self._builds[key]
+            if key in self._builds:
+                return self._builds[key]
+        try:
+            compiled, content = cluster.compile(candidate.model_dump_json(), arch.model_dump_json())
+        except RayError as error:
+            message = f"a build was begun {BUILD_RETRIES + 1} times without an answer, at last: {first_line(error)}"
+            raise InfrastructureError("worker_died", message) from error
+        if compiled.input_error:
+            raise InputError(compiled.input_error)
+        if compiled.fault is not None:
+            raise InfrastructureError(compiled.fault.kind, f"on a node: {compiled.fault.message}")
+        with self._lock:
+            self._builds[key] = compiled, content
+            if len(self._builds) > BUILDS_KEPT:
+                self._builds.popitem(last=False)
+        return compiled, content
 
     def _tell(self, *notes: str) -> None:
         when = datetime.now(UTC).strftime("%H:%M:%S UTC")

@@ -1,5 +1,8 @@
 """What an actor takes from another node, and what it refuses."""
 
+import hashlib
+from typing import Any
+
 import pytest
 
 from ptxbench.errors import InfrastructureError
@@ -15,9 +18,11 @@ OBJECT = b"an object"
 
 
 def compiled(**changes: object) -> Compiled:
-    import hashlib
-
-    told = {"candidate_sha256": CANDIDATE.sha256, "so_sha256": hashlib.sha256(OBJECT).hexdigest(), **changes}
+    told: dict[str, Any] = {
+        "candidate_sha256": CANDIDATE.sha256,
+        "so_sha256": hashlib.sha256(OBJECT).hexdigest(),
+        **changes,
+    }
     return Compiled(build=make_build(**told))
 
 
