@@ -134,6 +134,7 @@ class LocalProfiler:
             "op": operation,
             "case": case.model_dump_json(),
             "so_path": str(built.so_path),
+            "so_sha256": built.build.so_sha256,
             "symbol": ENTRY_SYMBOL,
             **fields,
         }

@@ -147,6 +147,7 @@ class Oracle:
             "tensors": state.arena.describe(),
             "scalars": scalars,
             "so_path": request["so_path"],
+            "so_sha256": request["so_sha256"],
             "symbol": request["symbol"],
         }
 

@@ -146,6 +146,9 @@ def test_request_holds_what_the_oracle_needs(open_with: Open) -> None:
     assert caught.value.kind == "busy_device"
     request = json.loads(str(caught.value))
     assert request.pop("case") == suite_case().model_dump_json()
+    sha256 = built().build.so_sha256
+    assert sha256
+    assert request.pop("so_sha256") == sha256
     assert request == {"op": "sanitize", "so_path": "/builds/kernel.so", "symbol": "run", "tool": "racecheck"}
 
 
