@@ -108,7 +108,7 @@ class SafetyCache:
     @classmethod
     def default(cls) -> Self:
         """In PTXBench's cache folder (``PTXBENCH_CACHE``)."""
-        return cls(default_cache_dir().absolute() / "safety")
+        return cls(default_cache_dir() / "safety")
 
     def load(self, checked: CheckedObject) -> SafetyEvidence | None:
         """The earlier result with the day it is of; None where there is none of exactly this."""
