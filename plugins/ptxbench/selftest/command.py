@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ptxbench.errors import InfrastructureError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.files import write_whole
 from ptxbench.profiler.device import device_present
 from ptxbench.selftest import kept, measuring, page, spread, switching, tables
@@ -25,6 +25,8 @@ def run(options: argparse.Namespace, root: Path, say: Print) -> int:
 
     Raises InputError for what the user must mend, InfrastructureError("no_device") without a GPU.
     """
+    if options.write and not options.table:
+        raise InputError("--write: expected --table beside it, which it writes into docs/trust.md; found none")
     if options.table:
         for line in page.write(root) if options.write else page.tables_in(root):
             say(line)
@@ -80,6 +82,7 @@ def _measure(
             "expected a CUDA device and driver, found none; without one only attacks that the screen stops can be "
             "tried, for example with -k library/cublas",
         )
+    store.expect_writable()
     plan = _plan(options, root, without)
     toolchain = Toolchain.discover(screened="screen" not in without)
     bench = Bench(toolchain, lambda: measuring.open_local(root, without), store, plan)
@@ -90,7 +93,6 @@ def _measure(
             results.append(one)
     finally:
         bench.close()
-        store.write()
     return results
 
 
@@ -127,6 +129,8 @@ def _without(options: argparse.Namespace, root: Path, subjects: Sequence[Subject
 
 
 def _repeat(options: argparse.Namespace, root: Path, say: Print) -> int:
+    if options.record is not None:
+        kept.expect_writable(options.record)
     profiler = measuring.open_local(root, ())
     try:
         commit = measuring.harness_commit(root)
@@ -137,7 +141,12 @@ def _repeat(options: argparse.Namespace, root: Path, say: Print) -> int:
         say(line)
     if options.record is not None:
         document = [one.model_dump(mode="json") for one in spreads]
-        write_whole(options.record / f"repeat_{options.arch}.json", f"{json.dumps(document, indent=1)}\n".encode())
+        path = options.record / f"repeat_{options.arch}.json"
+        try:
+            write_whole(path, f"{json.dumps(document, indent=1)}\n".encode())
+        except OSError as error:
+            told = f"{path}: cannot be written: {error.strerror}; what was measured stands above"
+            raise InfrastructureError("disk_full", told) from error
     return 0
 
 
