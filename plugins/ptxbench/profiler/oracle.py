@@ -24,7 +24,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, containment, defences, tools
 from ptxbench.profiler.containment_probe import probe
 from ptxbench.profiler.device import describe_device
-from ptxbench.profiler.endings import end_with
+from ptxbench.profiler.endings import adopt_orphans, end_with
 from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.evaluation import evaluate
 from ptxbench.profiler.gpu_lock import gpu_lock
@@ -225,6 +225,7 @@ def main() -> None:
     Worker.call_timeout_s = options.call_timeout_s
     channel = Connection(options.fd)
     end_with(options.fd)
+    adopt_orphans()
     try:
         oracle = Oracle(options.state_budget_bytes)
     except InfrastructureError as error:

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
-from ptxbench.profiler.endings import LIVING, remove_folder
+from ptxbench.profiler.endings import LIVING, end_orphans, remove_folder
 from ptxbench.profiler.environment import minimal_environment, parent_folder
 from ptxbench.profiler.objects import copy_object
 from ptxbench.profiler.processes import Handle, descendants, end_all, ending
@@ -142,6 +142,11 @@ class Worker:
         """Ask for the CUDA context if the imports are done, without waiting. Raises as ``wait_ready`` does."""
         if not self._warming and self._inbox is not None and self.answered(0.0):
             self._ask_for_context(START_TIMEOUT_S)
+
+    @property
+    def own_pid(self) -> int:
+        """The process that was started here: the candidate's, its keeper or a tool."""
+        return self.process.pid
 
     @property
     def warming(self) -> bool:
@@ -379,6 +384,7 @@ class Worker:
             self.process.wait()
         self._release()
         LIVING.discard(self)
+        end_orphans()
 
     def _release(self) -> None:
         for end in (self._channel, self._listener, self._output):
