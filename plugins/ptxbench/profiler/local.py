@@ -119,6 +119,10 @@ class LocalProfiler:
             raise InfrastructureError(
                 "oracle_died", f"the oracle process ended during {request['op']!r}; its message is on stderr"
             ) from error
+        except BaseException:
+            # Interrupted, say: what it still answers would be taken for the answer to the next request.
+            self._stop()
+            raise
         if "fault" in answer:
             if answer["fault"]["kind"] == "oracle_died":
                 # A device that was reset, say, leaves its process without a context: only a new one can go on.
