@@ -95,8 +95,8 @@ def checked_object(
 
 def _inputs_identity(case: Case) -> str:
     """``blobs`` and ``made`` are of a collection's cases alone."""
-    told = {"input_recipe": True, "workload": {"inputs"}, "blobs": True, "made": True}
-    sources = case.model_dump(mode="json", include=told)
+    sources = case.model_dump(mode="json", include={"input_recipe", "blobs", "made"})
+    sources["inputs"] = case.workload.model_dump(mode="json", include={"inputs"})
     return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """What can be said of the local profiler without a device: the real oracle that finds none, and stand-in oracles."""
 
 import json
-import signal
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator

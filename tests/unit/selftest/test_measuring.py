@@ -135,9 +135,9 @@ def test_a_fault_of_the_machinery_is_unknown_and_asked_twice(
 def test_an_interrupted_run_keeps_what_it_measured(
     results: dict[str, Judged], subjects: tuple[Subject, ...], tmp_path: Path, build_cache: Path
 ) -> None:
-    with pytest.raises(KeyboardInterrupt), closing(bench(tmp_path, build_cache)) as opened:
-        for _ in opened.run(subjects):
-            raise KeyboardInterrupt
+    with closing(bench(tmp_path, build_cache)) as opened:
+        # Whoever drives it stops here, as for Ctrl-C.
+        next(opened.run(subjects))
     assert len(read(tmp_path / "selftest_h100.json")) == 1
 
 
