@@ -14,6 +14,7 @@ from ptxbench.profiler.device import device_present
 from ptxbench.selftest import kept, measuring, page, spread, switching, tables
 from ptxbench.selftest.kept import Store, stem_of
 from ptxbench.selftest.measuring import Bench, Judged, Plan
+from ptxbench.selftest.spread import Spread
 from ptxbench.selftest.subjects import Subject, load_subjects, selected
 from ptxbench.toolchain import Toolchain
 
@@ -131,22 +132,26 @@ def _without(options: argparse.Namespace, root: Path, subjects: Sequence[Subject
 def _repeat(options: argparse.Namespace, root: Path, say: Print) -> int:
     if options.record is not None:
         kept.expect_writable(options.record)
-    profiler = measuring.open_local(root, ())
-    try:
-        commit = measuring.harness_commit(root)
-        spreads = spread.repeat(root, options.arch, options.repeat, Toolchain.discover(), profiler, commit, say)
-    finally:
-        profiler.close()
-    for line in spread.lines(spreads):
-        say(line)
-    if options.record is not None:
-        document = [one.model_dump(mode="json") for one in spreads]
+
+    def keep(found: Sequence[Spread]) -> None:
+        if options.record is None:
+            return
+        document = [one.model_dump(mode="json") for one in found]
         path = options.record / f"repeat_{options.arch}.json"
         try:
             write_whole(path, f"{json.dumps(document, indent=1)}\n".encode())
         except OSError as error:
-            told = f"{path}: cannot be written: {error.strerror}; what was measured stands above"
-            raise InfrastructureError("disk_full", told) from error
+            # The table is still to come, and another round may find room.
+            say(f"{path}: cannot be written: {error.strerror}")
+
+    profiler = measuring.open_local(root, ())
+    try:
+        commit, toolchain = measuring.harness_commit(root), Toolchain.discover()
+        spreads = spread.repeat(root, options.arch, options.repeat, toolchain, profiler, commit, say, keep)
+    finally:
+        profiler.close()
+    for line in spread.lines(spreads):
+        say(line)
     return 0
 
 
