@@ -6,17 +6,25 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import threading
 import time
 from pathlib import Path
 from typing import Protocol
 
+from ptxbench.profiler.processes import children, end_all
+from ptxbench.profiler.sandbox import kernel
+
 REMOVE_TIMEOUT_S = 30.0
 
 
 class Ends(Protocol):
     """Something with processes and folders that must not outlive this process."""
+
+    @property
+    def own_pid(self) -> int:
+        """The process that this one started."""
 
     def kill(self) -> None:
         """End its processes without waiting."""
@@ -27,8 +35,51 @@ class Ends(Protocol):
 
 LIVING: set[Ends] = set()
 """Workers, and debuggers of them, that were started here and not closed yet."""
+ORPHANS_S = 30.0
+"""From SIGKILL to the end of processes whose kernels the driver has to stop."""
+ORPHANS_AT_THE_END_S = 2.0
+_POLL_S = 0.002
 ORDERLY_END_S = 3.0
 """An idle process sees that its channel has closed, and ends its workers itself, well within this."""
+
+
+_adopting = False
+
+
+def adopt_orphans() -> None:
+    """From now on what a sandbox leaves behind comes to this process, not to the machine's first one.
+
+    Under a tool a candidate may start processes, and one that lets its parent end descends from nobody who knows it.
+    """
+    global _adopting
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    _adopting = True
+
+
+def end_orphans(timeout_s: float = ORPHANS_S) -> None:
+    """End all that came here by ``adopt_orphans`` and wait for its end, at most so long."""
+    deadline = time.monotonic() + timeout_s
+    while _adopting and (found := _orphans()):
+        for pid in found:
+            end_all(pid)
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_S)
+
+
+def _orphans() -> list[int]:
+    """Children of another session that this process did not start. Nobody can join its session from outside."""
+    own = {os.getpid(), *(each.own_pid for each in LIVING)}
+    found = []
+    for pid in children(os.getpid()):
+        with contextlib.suppress(OSError):
+            if pid not in own and os.getsid(pid) != os.getsid(0):
+                found.append(pid)
+    return found
 
 
 def end_with(descriptor: int) -> None:
@@ -43,6 +94,7 @@ def end_with(descriptor: int) -> None:
         living = list(LIVING)
         for each in living:
             each.kill()
+        end_orphans(ORPHANS_AT_THE_END_S)
         for each in living:
             each.remove_folders()
         os._exit(1)

@@ -117,6 +117,11 @@ class _Debugger:
             recent = recent[-len(mark) :] + received
         return kept.decode("utf-8", "replace").partition(mark.decode())[0]
 
+    @property
+    def own_pid(self) -> int:
+        """The debugger's process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End the debugger and what it started."""
         if self._process.returncode is None:

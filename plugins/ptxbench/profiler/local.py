@@ -134,6 +134,10 @@ class LocalProfiler:
             raise InfrastructureError(
                 "oracle_died", f"the oracle process ended during {request['op']!r}; its message is on stderr"
             ) from error
+        except BaseException:
+            # Interrupted, say: what it still answers would be taken for the answer to the next request.
+            self._stop()
+            raise
         self._states = answer.get("states", {})
         if "fault" in answer:
             if answer["fault"]["kind"] == "oracle_died":
@@ -146,7 +150,9 @@ class LocalProfiler:
     def _request(self, operation: str, case: Case, built: Built, **fields: str) -> str:
         """The operation's record as JSON text, of whoever holds the device. Starts or restarts the oracle as needed."""
         assert built.so_path is not None
-        return self._asked(operation, case, so_path=str(built.so_path), symbol=ENTRY_SYMBOL, **fields)
+        digest = built.build.so_sha256
+        assert digest is not None
+        return self._asked(operation, case, so_path=str(built.so_path), so_sha256=digest, symbol=ENTRY_SYMBOL, **fields)
 
     def _asked(self, operation: str, case: Case, **fields: str) -> str:
         if self._process is None:

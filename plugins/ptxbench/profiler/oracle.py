@@ -25,7 +25,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, containment, defences, tools
 from ptxbench.profiler.containment_probe import probe
 from ptxbench.profiler.device import describe_device, device_uuid
-from ptxbench.profiler.endings import end_with
+from ptxbench.profiler.endings import adopt_orphans, end_with
 from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.evaluation import evaluate, hand_over_ns
 from ptxbench.profiler.footprint import STATE_SHARE
@@ -154,6 +154,7 @@ class Oracle:
             "tensors": state.arena.describe(),
             "scalars": scalars,
             "so_path": request["so_path"],
+            "so_sha256": request["so_sha256"],
             "symbol": request["symbol"],
         }
 
@@ -231,6 +232,7 @@ def main() -> None:
     Worker.call_timeout_s = options.call_timeout_s
     channel = Connection(options.fd)
     end_with(options.fd)
+    adopt_orphans()
     try:
         oracle = Oracle(options.state_budget_bytes)
     except InfrastructureError as error:

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 MOST_ROUNDS = 1_000
@@ -17,13 +18,24 @@ QUIET_ROUNDS = 2
 
 def descendants(pid: int) -> list[int]:
     """Processes that were started by this one or by those, parents first; fewer where they end meanwhile."""
-    children_of = _children if Path(f"/proc/self/task/{os.getpid()}/children").exists() else _by_parent().__getitem__
+    children_of = _lookup()
     found, left = [], [pid]
     while left:
         children = children_of(left.pop())
         found += children
         left += children
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that were started by this one, or came to it as orphans; those that ended and were not taken leave of
+    are among them."""
+    return _lookup()(pid)
+
+
+def _lookup() -> Callable[[int], list[int]]:
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").exists()
+    return _children if listed else _by_parent().__getitem__
 
 
 def end_all(pid: int) -> None:

@@ -1,10 +1,11 @@
 """Results of sanitizers, kept between runs: what was checked before is not checked again.
 
 A result answers for exactly what decides it: the shared object, byte for byte, and so its device code and the host code
-that chooses grids and allocates; the definition and the axes' values; the tool, its version and our code around it; the
-kind of device and its driver. Device code alone is not enough, since a bound may be kept or broken by the grid that
-host code chooses. Inputs are random and no part of it: a finding that depends on data may be missed the second time as
-it may be the first. Tools that failed are tried again.
+that chooses grids and allocates; the definition, the axes' values and where inputs come from; the tool, its version and
+our code around it; the kind of device and its driver. Device code alone is not enough, since a bound may be kept or
+broken by the grid that host code chooses. What is drawn at random is no part of it: a finding that depends on it may be
+missed the second time as it may be the first. What was given is: offsets and page numbers decide what is read. Tools
+that failed, or that a candidate computed something else under, are tried again.
 
 Layout: ``safety/KK/KEY.json`` in PTXBench's cache folder, each file whole or absent.
 """
@@ -42,6 +43,8 @@ class CheckedObject(NamedTuple):
     workload_uuid: str
     arch: str
     axes: tuple[tuple[str, int], ...]
+    inputs_sha256: str
+    """Of how inputs are made, of scalars, and of the files and functions that a collection has for others."""
     tool: SafetyTool
     tool_version: str
     harness: str
@@ -81,12 +84,20 @@ def checked_object(
         workload_uuid=case.workload.uuid,
         arch=case.arch.name,
         axes=tuple(sorted(axes.items())),
+        inputs_sha256=_inputs_identity(case),
         tool=tool,
         tool_version=tool_version,
         harness=harness_identity(),
         device=f"{device.name} {device.compute_capability}",
         driver=f"{device.driver} {device.cuda_runtime}",
     )
+
+
+def _inputs_identity(case: Case) -> str:
+    """``blobs`` and ``made`` are of a collection's cases alone."""
+    sources = case.model_dump(mode="json", include={"input_recipe", "blobs", "made"})
+    sources["inputs"] = case.workload.model_dump(mode="json", include={"inputs"})
+    return hashlib.sha256(json.dumps(sources, sort_keys=True).encode()).hexdigest()
 
 
 @cache
@@ -108,7 +119,7 @@ class SafetyCache:
     @classmethod
     def default(cls) -> Self:
         """In PTXBench's cache folder (``PTXBENCH_CACHE``)."""
-        return cls(default_cache_dir().absolute() / "safety")
+        return cls(default_cache_dir() / "safety")
 
     def load(self, checked: CheckedObject) -> SafetyEvidence | None:
         """The earlier result with the day it is of; None where there is none of exactly this."""
@@ -123,6 +134,8 @@ class SafetyCache:
     def store(self, checked: CheckedObject, evidence: SafetyEvidence, *, at: str) -> None:
         """Keep a result that says something; ``at`` is when it was found, UTC."""
         if evidence.status is not ToolStatus.OK or evidence.kept_unknown or evidence.checked_before:
+            return
+        if evidence.outputs_match is False and not evidence.findings:
             return
         path = self._path(checked)
         entry = _Entry(checked=_words(checked), checked_at=at, evidence=evidence)

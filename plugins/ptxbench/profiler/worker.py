@@ -11,7 +11,6 @@ import json
 import math
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,8 +26,9 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
-from ptxbench.profiler.endings import LIVING, remove_folder
+from ptxbench.profiler.endings import LIVING, end_orphans, remove_folder
 from ptxbench.profiler.environment import minimal_environment, parent_folder
+from ptxbench.profiler.objects import copy_object
 from ptxbench.profiler.processes import Handle, descendants, end_all, ending
 from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
 from ptxbench.records import Containment, RunStatus
@@ -142,6 +142,11 @@ class Worker:
         """Ask for the CUDA context if the imports are done, without waiting. Raises as ``wait_ready`` does."""
         if not self._warming and self._inbox is not None and self.answered(0.0):
             self._ask_for_context(START_TIMEOUT_S)
+
+    @property
+    def own_pid(self) -> int:
+        """The process that was started here: the candidate's, its keeper or a tool."""
+        return self.process.pid
 
     @property
     def warming(self) -> bool:
@@ -265,15 +270,6 @@ class Worker:
             raise self._crash() from None
         raise WorkerError(RunStatus.RUNTIME_ERROR, "the process answered without being asked")
 
-    def _copy_object(self, so_path: str) -> Path:
-        copy = self.object_path(so_path)
-        try:
-            shutil.copyfile(so_path, copy)
-        except OSError as error:
-            kind = "disk_full" if error.errno == errno.ENOSPC else "sandbox_failed"
-            raise InfrastructureError(kind, f"a candidate's object could not be copied: {error}") from error
-        return copy
-
     def _new_nonce(self) -> bytes:
         self._nonce = secrets.token_bytes(sandbox.NONCE_BYTES)
         return self._nonce
@@ -283,10 +279,15 @@ class Worker:
         return self._objects / Path(so_path).name
 
     def load(self, job: dict[str, Any], timeout_s: float = LOAD_TIMEOUT_S) -> None:
-        """Bind a kernel to the arena. Raises WorkerError."""
+        """Bind a kernel to the arena.
+
+        Raises WorkerError, InfrastructureError("internal_error") for an object that is not the one that was built.
+        """
         self._expect_silence()
         if so_path := job.get("so_path"):
-            job = {**job, "so_path": str(self._copy_object(so_path))}
+            copy = self.object_path(so_path)
+            copy_object(Path(so_path), copy, job.get("so_sha256"))
+            job = {**job, "so_path": str(copy)}
         secret = secrets.token_bytes(sandbox.SECRET_BYTES)
         self._seal = sandbox.Seal(secret)
         self._send(json.dumps({**job, "secret": secret.hex(), "nonce": self._new_nonce().hex()}).encode())
@@ -383,6 +384,7 @@ class Worker:
             self.process.wait()
         self._release()
         LIVING.discard(self)
+        end_orphans()
 
     def _release(self) -> None:
         for end in (self._channel, self._listener, self._output):

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ptxbench.errors import InfrastructureError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.files import write_whole
 from ptxbench.profiler.device import device_present
 from ptxbench.selftest import kept, measuring, page, spread, switching, tables
 from ptxbench.selftest.kept import Store, stem_of
 from ptxbench.selftest.measuring import Bench, Judged, Plan
+from ptxbench.selftest.spread import Spread
 from ptxbench.selftest.subjects import Subject, load_subjects, selected
 from ptxbench.toolchain import Toolchain
 
@@ -25,6 +26,8 @@ def run(options: argparse.Namespace, root: Path, say: Print) -> int:
 
     Raises InputError for what the user must mend, InfrastructureError("no_device") without a GPU.
     """
+    if options.write and not options.table:
+        raise InputError("--write: expected --table beside it, which it writes into docs/trust.md; found none")
     if options.table:
         for line in page.write(root) if options.write else page.tables_in(root):
             say(line)
@@ -80,6 +83,7 @@ def _measure(
             "expected a CUDA device and driver, found none; without one only attacks that the screen stops can be "
             "tried, for example with -k library/cublas",
         )
+    store.expect_writable()
     plan = _plan(options, root, without)
     toolchain = Toolchain.discover(screened="screen" not in without)
     bench = Bench(toolchain, lambda: measuring.open_local(root, without), store, plan)
@@ -90,7 +94,6 @@ def _measure(
             results.append(one)
     finally:
         bench.close()
-        store.write()
     return results
 
 
@@ -127,17 +130,28 @@ def _without(options: argparse.Namespace, root: Path, subjects: Sequence[Subject
 
 
 def _repeat(options: argparse.Namespace, root: Path, say: Print) -> int:
+    if options.record is not None:
+        kept.expect_writable(options.record)
+
+    def keep(found: Sequence[Spread]) -> None:
+        if options.record is None:
+            return
+        document = [one.model_dump(mode="json") for one in found]
+        path = options.record / f"repeat_{options.arch}.json"
+        try:
+            write_whole(path, f"{json.dumps(document, indent=1)}\n".encode())
+        except OSError as error:
+            # The table is still to come, and another round may find room.
+            say(f"{path}: cannot be written: {error.strerror}")
+
     profiler = measuring.open_local(root, ())
     try:
-        commit = measuring.harness_commit(root)
-        spreads = spread.repeat(root, options.arch, options.repeat, Toolchain.discover(), profiler, commit, say)
+        commit, toolchain = measuring.harness_commit(root), Toolchain.discover()
+        spreads = spread.repeat(root, options.arch, options.repeat, toolchain, profiler, commit, say, keep)
     finally:
         profiler.close()
     for line in spread.lines(spreads):
         say(line)
-    if options.record is not None:
-        document = [one.model_dump(mode="json") for one in spreads]
-        write_whole(options.record / f"repeat_{options.arch}.json", f"{json.dumps(document, indent=1)}\n".encode())
     return 0
 
 

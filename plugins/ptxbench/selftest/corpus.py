@@ -14,9 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
+from ptxbench.cases.yaml_file import read_yaml
+from ptxbench.errors import InputError
 from ptxbench.profiler.protocol import SafetyTool
 from ptxbench.records.base import Record
 from ptxbench.records.verdict import Outcome, Safe, Target, Verdict
@@ -162,7 +163,10 @@ class Honest(Record):
 
 
 def attacks(folder: Path) -> dict[str, Attack]:
-    """``CLASS/NAME`` -> attack, sorted. Raises ValueError naming the file and the entry that is not as it must be."""
+    """``CLASS/NAME`` -> attack, sorted.
+
+    Raises InputError for a file that is no table, ValueError naming the file and the entry that is not as it must be.
+    """
     return {name: _validated(Attack, folder, name, entry) for name, entry in _entries(folder)}
 
 
@@ -172,15 +176,17 @@ def honest(folder: Path) -> dict[str, Honest]:
 
 
 def threats(folder: Path) -> dict[str, Threat]:
-    """``class.mechanism`` -> the row."""
-    table = yaml.safe_load((folder / "threats.yaml").read_text(encoding="utf-8"))
-    return {key: Threat.model_validate(entry) for key, entry in table.items()}
+    """``class.mechanism`` -> the row. Raises InputError."""
+    path = folder / "threats.yaml"
+    try:
+        return {key: Threat.model_validate(entry) for key, entry in _table(path).items()}
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def defences(folder: Path) -> dict[str, str]:
-    """Name of each defence -> what it does."""
-    table: dict[str, str] = yaml.safe_load((folder / "defences.yaml").read_text(encoding="utf-8"))
-    return table
+    """Name of each defence -> what it does. Raises InputError."""
+    return {name: str(does) for name, does in _table(folder / "defences.yaml").items()}
 
 
 def read_source(name: str, folder: Path) -> str:
@@ -221,7 +227,7 @@ def _entries(folder: Path) -> Iterator[tuple[str, Any]]:
     found: dict[str, Any] = {}
     for path in folder.rglob(EXPECTED):
         place = path.parent.relative_to(folder)
-        for name, entry in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).items():
+        for name, entry in _table(path).items():
             found[str(place / name)] = entry
     files = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.cu")}
     if files != found.keys():
@@ -232,9 +238,19 @@ def _entries(folder: Path) -> Iterator[tuple[str, Any]]:
     yield from sorted(found.items())
 
 
+def _table(path: Path) -> dict[str, Any]:
+    """A file of entries by name. Raises InputError."""
+    document = read_yaml(path)
+    if document.data is None:
+        return {}
+    if not isinstance(document.data, dict):
+        raise document.error((), "a mapping of names to entries", f"a {type(document.data).__name__}")
+    return document.data
+
+
 def _validated(record: type[_Entry], folder: Path, name: str, entry: Any) -> _Entry:  # noqa: ANN401 - YAML
     try:
         # YAML has no enums, so names are read as their values here; unknown keys are still rejected.
-        return record.model_validate({**entry, "name": name}, strict=False)
+        return record.model_validate({**(entry or {}), "name": name}, strict=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{folder / name}: {error}") from error

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import tempfile
 import time
+import zlib
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
 from ptxbench.cases import Arch, Case
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.files import write_whole
 from ptxbench.records import Build, Cubin, Evidence, KernelSass
 from ptxbench.records.base import Record, Sha256, first_fault
@@ -26,6 +29,7 @@ FOLDER = Path("tests", "evidence")
 PLAIN_BYTES = 1 << 20
 WRITE_S = 15.0
 """Least time between two writings of a growing file, each of which takes a tenth of a second or two."""
+REMEDY = "move the file away, or name another folder, and measure again"
 MAX_LOG_CHARS = 1_000
 """Of a compiler's log: a verdict quotes its first error."""
 
@@ -93,23 +97,63 @@ class Store:
         """Add an entry; the file is written now and then, and when ``write`` says so."""
         self.add((entry,))
         if time.monotonic() - self._written_at > WRITE_S:
-            self.write()
+            # What cannot be written now stays here, and ``write`` tries again.
+            with suppress(OSError):
+                self._write(self._path)
+
+    def expect_writable(self) -> None:
+        """Raises InputError for a folder where nothing can be kept, before anything was measured."""
+        if self._path is not None:
+            expect_writable(self._path.parent)
 
     def write(self) -> None:
-        """Write the file, compressed if it is large. Raises OSError."""
-        if self._path is None or not self._entries:
+        """Write the file, compressed if it is large; where that fails, into the temporary folder.
+
+        Raises InfrastructureError("disk_full") that says where it is.
+        """
+        try:
+            self._write(self._path)
+        except OSError as error:
+            assert self._path is not None
+            told = f"{self._path}: cannot be written: {error.strerror}; {self._write_elsewhere()}"
+            raise InfrastructureError("disk_full", told) from error
+
+    def _write_elsewhere(self) -> str:
+        assert self._path is not None
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="ptxbench-selftest-"))
+            self._write(folder / self._path.name)
+        except OSError as error:
+            return f"what was measured could not be kept in {tempfile.gettempdir()} either: {error.strerror}"
+        return f"what was measured is kept in {folder}: go on with --record {folder}, or copy its file back"
+
+    def _write(self, path: Path | None) -> None:
+        """Raises OSError."""
+        if path is None or not self._entries:
             return
         self._written_at = time.monotonic()
         ordered = tuple(self._entries[key] for key in sorted(self._entries))
         data = f"{KeptFile(arch=self._arch, entries=ordered).model_dump_json(exclude_defaults=True)}\n".encode()
-        packed = self._path.with_suffix(".json.gz")
+        packed = path.with_suffix(".json.gz")
         if len(data) > PLAIN_BYTES:
             # Without a time of writing, so that equal entries are equal files.
             write_whole(packed, gzip.compress(data, mtime=0))
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         else:
-            write_whole(self._path, data)
+            write_whole(path, data)
             packed.unlink(missing_ok=True)
+
+
+def expect_writable(folder: Path) -> None:
+    """Raises InputError for a folder of ``--record`` where nothing can be kept."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+    except OSError as error:
+        raise InputError(
+            f"--record: expected a folder that can be written, {folder} cannot: {error.strerror}; name another"
+        ) from error
 
 
 def stem_of(arch: str, *, without: bool = False) -> str:
@@ -129,9 +173,9 @@ def read(path: Path) -> tuple[Kept, ...]:
             return ()
         return KeptFile.model_validate_json(data).entries
     except ValidationError as error:
-        raise InputError(f"{path}: not what a self-test kept: {first_fault(error)}; measure again") from error
-    except (OSError, EOFError) as error:
-        raise InputError(f"{path}: expected what a self-test kept, cannot be read: {error}; measure again") from error
+        raise InputError(f"{path}: not what a self-test kept: {first_fault(error)}; {REMEDY}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: expected what a self-test kept, cannot be read: {error}; {REMEDY}") from error
 
 
 def _is_of(kept: Kept, case: Case) -> bool:

@@ -100,13 +100,16 @@ class Bench:
                 stop.set()
                 for future in waiting:
                     future.cancel()
-                self._store.write()
 
     def close(self) -> None:
-        """End the oracle. Idempotent."""
-        if self._profiler is not None:
-            self._profiler.close()
-            self._profiler = None
+        """Write what was measured and end the oracle. Idempotent. Raises InfrastructureError("disk_full")."""
+        # In this order: whoever is impatient with a slow end shall lose nothing.
+        try:
+            self._store.write()
+        finally:
+            if self._profiler is not None:
+                self._profiler.close()
+                self._profiler = None
 
     def _measured(self, waiting: dict[Future[Built | InfrastructureError], tuple[int, Subject]]) -> Iterator[Judged]:
         while waiting:

@@ -43,17 +43,26 @@ def repeat(
     profiler: Profiler,
     commit: str,
     tell: Callable[[str], None] = lambda text: None,
+    keep: Callable[[list[Spread]], None] = lambda spreads: None,
 ) -> list[Spread]:
     """Evaluate every reference solution ``times`` times, in rounds, so that time passes between two of one.
 
+    ``keep`` hears of all that was measured behind every round: whoever ends a long series early shall lose nothing.
     Raises InputError for one that is not correct, InfrastructureError for faults that stay.
     """
     built = [(case, _built(root, case, toolchain)) for case in load_suite(root, SUITE).cases(arch)]
     rounds: dict[str, list[tuple[float, float, str]]] = {case.name: [] for case, _ in built}
+    found: list[Spread] = []
     for number in range(times):
         tell(f"round {number + 1} of {times}")
-        for case, found in built:
-            rounds[case.name].append(_latency(profiler, case, found))
+        for case, each in built:
+            rounds[case.name].append(_latency(profiler, case, each))
+        found = _spreads(rounds, profiler, commit)
+        keep(found)
+    return found
+
+
+def _spreads(rounds: dict[str, list[tuple[float, float, str]]], profiler: Profiler, commit: str) -> list[Spread]:
     device = profiler.health().device
     assert device is not None
     return [

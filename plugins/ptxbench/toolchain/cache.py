@@ -46,11 +46,11 @@ class Built(NamedTuple):
 
 
 def default_cache_dir() -> Path:
-    """``PTXBENCH_CACHE``, else ``ptxbench`` in the user's cache folder."""
+    """``PTXBENCH_CACHE``, else ``ptxbench`` in the user's cache folder. Absolute: sandboxes run elsewhere."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ptxbench"
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ptxbench"
 
 
 class BuildCache:

@@ -16,6 +16,10 @@ ALLOWED_ENTRY_POINT = re.compile(
 )
 """Driver functions that may be obtained at run time: those that encode tensor maps, and those that a launch needs. None
 of them brings in code or reaches another process."""
+MOST_MODULES = 64
+"""As many as a sandbox tells of. A candidate has one or two; whoever loads this many hides those behind them."""
+MOST_ENTRY_POINTS = 1_000
+"""The same of names that were looked up."""
 _SHOWN = 3
 
 
@@ -35,6 +39,9 @@ def find_foreign(evidence: Evidence) -> Foreign | None:
 
 
 def _modules(loaded: LoadedCode) -> Foreign | None:
+    if len(loaded.modules) >= MOST_MODULES:
+        message = f"loaded {MOST_MODULES} modules of device code or more; no more are told of, so others may be foreign"
+        return Foreign(Rule.SCREEN_FOREIGN_MODULE, message)
     # Where the driver tells of the object's own image as it is, it finalizes none before it tells.
     exact = any(module.from_candidate and module.code_sha256 is not None for module in loaded.modules)
     own = {"empty"} if exact else {"empty", "layout"}
@@ -60,6 +67,9 @@ def _libraries(loaded: LoadedCode) -> Foreign | None:
 
 def _entry_points(loaded: LoadedCode) -> Foreign | None:
     foreign = [name for name in loaded.entry_points if not ALLOWED_ENTRY_POINT.fullmatch(name)]
+    if not foreign and len(loaded.entry_points) >= MOST_ENTRY_POINTS:
+        message = f"looked up {MOST_ENTRY_POINTS} driver functions at run time or more; no more are told of"
+        return Foreign(Rule.SCREEN_DRIVER_ENTRY_POINT, message)
     if not foreign:
         return None
     return Foreign(Rule.SCREEN_DRIVER_ENTRY_POINT, f"looked up driver functions at run time: {_list(foreign)}")

@@ -24,6 +24,15 @@ def test_layers_that_break_the_device_are_dropped(broken: set[str]) -> None:
     )
 
 
+def test_a_layer_that_needs_another_is_added_behind_it() -> None:
+    """As on an H200: without its own ``/proc``, which needs ``mount``, a process namespace keeps CUDA from starting."""
+
+    def probe(layers: tuple[str, ...]) -> str:
+        return "error 304" if "ipc" in layers or ("pid" in layers and not {"proc", "mount"} <= set(layers)) else ""
+
+    assert choose(probe, Choice(layers=OPTIONAL)).layers == tuple(layer for layer in OPTIONAL if layer != "ipc")
+
+
 def test_a_machine_where_nothing_works_is_no_fault_of_the_layers() -> None:
     with pytest.raises(InfrastructureError, match=r"no sandbox works on this machine.*no device"):
         choose(lambda layers: "no device", Choice(layers=OPTIONAL))

@@ -2,6 +2,7 @@
 
 import json
 import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -147,6 +148,9 @@ def test_request_holds_what_the_oracle_needs(open_with: Open) -> None:
     assert caught.value.kind == "busy_device"
     request = json.loads(str(caught.value))
     assert request.pop("case") == suite_case().model_dump_json()
+    sha256 = built().build.so_sha256
+    assert sha256
+    assert request.pop("so_sha256") == sha256
     assert request == {"op": "sanitize", "so_path": "/builds/kernel.so", "symbol": "run", "tool": "racecheck"}
 
 
@@ -218,6 +222,30 @@ def test_oracle_that_hangs_is_ended(open_with: Open, monkeypatch: pytest.MonkeyP
         profiler.evaluate(suite_case(), built())
     assert caught.value.kind == "oracle_timeout"
     assert not is_alive(process.pid)
+
+
+def test_an_answer_that_was_interrupted_is_nobody_elses(open_with: Open) -> None:
+    """The next request must not be answered by what the last one had asked for."""
+    slow, other = (make_run(message=text).model_dump(mode="json") for text in ("the first", "the second"))
+    once = "said = open('once', 'x') if not os.path.exists('once') else None\n"
+    answers = f"hear()\ntime.sleep(0.5 if said else 0)\nsay(result={slow!r} if said else {other!r})\nhear()\n"
+    profiler = open_with(f"{HELLO}os.chdir(os.path.dirname(os.path.abspath(__file__)))\n{once}{answers}")
+    profiler.health()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            profiler.evaluate(suite_case(), built())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    evidence = profiler.evaluate(suite_case(), built())
+    assert evidence is not None
+    assert evidence.run.message == "the second"
 
 
 def test_start_that_failed_is_tried_again(open_with: Open) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from ptxbench.cases import Case
+from ptxbench.cases.collection_case import CollectionCase
 from ptxbench.profiler import safety_cache
 from ptxbench.profiler.safety_cache import CheckedObject, SafetyCache, checked_object, harness_identity
 from ptxbench.records import BuildStatus, ToolStatus
 from ptxbench.toolchain import Built
+from ptxbench.trace.workload import ScalarInput, WorkloadInput
 from tests.unit.factories import DEVICE, digest, make_build, make_safety, suite_case, unbuilt
 
 AT = "2026-11-30T08:00:00+00:00"
@@ -37,6 +40,7 @@ CHANGES: list[dict[str, Any]] = [
     {"workload_uuid": "another"},
     {"arch": "b200"},
     {"axes": (("M", 8192),)},
+    {"inputs_sha256": digest("9")},
     {"tool": "initcheck"},
     {"tool_version": "2025.4"},
     {"harness": "another"},
@@ -78,6 +82,38 @@ def test_a_tool_that_failed_is_tried_again(status: ToolStatus, tmp_path: Path) -
 def test_what_is_not_known_to_the_end_is_checked_again(tmp_path: Path) -> None:
     SafetyCache(tmp_path).store(checked(), make_safety(kept_unknown="timeout"), at=AT)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_wrong_under_a_tool_alone_is_checked_again(tmp_path: Path) -> None:
+    """A candidate that takes another path under a tool, or meets a race, has no answer that lasts."""
+    cache = SafetyCache(tmp_path)
+    cache.store(checked(), make_safety("racecheck").model_copy(update={"outputs_match": False}), at=AT)
+    assert cache.load(checked()) is None
+    cache.store(checked(), make_safety("racecheck", "a hazard").model_copy(update={"outputs_match": False}), at=AT)
+    assert cache.load(checked()) is not None
+
+
+def key_of(case: Case) -> str:
+    found = checked_object(case, Built(make_build(), Path("k.so")), "memcheck", tool_version="1", device=DEVICE)
+    assert found is not None
+    return found.key
+
+
+def test_given_inputs_are_part_of_what_was_checked() -> None:
+    """Of one uuid and one size: offsets and scalars decide what a kernel reads."""
+    case = suite_case()
+    name = next(iter(case.workload.inputs))
+
+    def with_input(source: WorkloadInput) -> Case:
+        inputs = {**case.workload.inputs, name: source}
+        return case.model_copy(update={"workload": case.workload.model_copy(update={"inputs": inputs})})
+
+    one, other = (with_input(ScalarInput(type="scalar", value=value)) for value in (1, 2))
+    assert len({key_of(case), key_of(one), key_of(other)}) == 3
+    fields = {**case.model_dump(), "collection_root": "/here", "blobs": {name: digest("1")}}
+    collected = CollectionCase.model_validate(fields)
+    assert key_of(collected) != key_of(collected.model_copy(update={"blobs": {name: digest("2")}}))
+    assert key_of(collected) == key_of(collected.model_copy(update={"collection_root": "/there"}))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "\udce4".encode(errors="surrogateescape")])

@@ -1,5 +1,6 @@
 """Conversations with real processes. What becomes of processes and folders is in test_worker_processes.py."""
 
+import hashlib
 import json
 import time
 from pathlib import Path
@@ -76,6 +77,21 @@ def test_job_reaches_the_worker_and_its_error_comes_back(start: Start) -> None:
     with pytest.raises(WorkerError, match=r"^run$") as caught:
         worker.load({"symbol": "run"})
     assert (caught.value.status, caught.value.code) == (RunStatus.LOAD_ERROR, 7)
+
+
+def test_an_object_that_was_changed_since_it_was_built_is_not_run(start: Start, tmp_path: Path) -> None:
+    so_path = tmp_path / "kernel.so"
+    so_path.write_bytes(b"as it was built")
+    job = {"so_path": str(so_path), "so_sha256": hashlib.sha256(b"as it was built").hexdigest()}
+    worker = start(SERVING + "hear()\n")
+    worker.wait_ready()
+    worker.load(job)
+    so_path.write_bytes(b"of somebody else")
+    other = start(SERVING + "hear()\n")
+    other.wait_ready()
+    with pytest.raises(InfrastructureError, match="expected the object that was built") as caught:
+        other.load(job)
+    assert caught.value.kind == "internal_error"
 
 
 def test_error_of_a_call(start: Start) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.selftest import kept as module
 from ptxbench.selftest.kept import Kept, Store, read
 from tests.unit import factories as make
@@ -57,6 +59,43 @@ def test_a_broken_file_is_said(tmp_path: Path) -> None:
     (tmp_path / f"{STEM}.json.gz").write_bytes(b"no gzip")
     with pytest.raises(InputError, match="cannot be read"):
         Store(tmp_path, STEM, "h100")
+
+
+def test_a_damaged_compressed_file_is_said(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b"some text" * 1000))
+    packed[12:20] = b"\xff" * 8
+    (tmp_path / f"{STEM}.json.gz").write_bytes(packed)
+    with pytest.raises(InputError, match=r"cannot be read: .*; move the file away, or name another folder"):
+        Store(tmp_path, STEM, "h100")
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nowhere")):
+        with pytest.raises(InputError, match=r"--record: expected a folder that can be written.*name another"):
+            Store(folder, STEM, "h100").expect_writable()
+    Store(tmp_path / "new", STEM, "h100").expect_writable()
+    assert list((tmp_path / "new").iterdir()) == []
+    Store(None, STEM, "h100").expect_writable()
+
+
+def test_what_cannot_be_written_at_the_end_is_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder filled up, or went away, while the device worked: an hour of it is not lost."""
+    folder, elsewhere = tmp_path / "records", tmp_path / "temporary"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    monkeypatch.setattr(module, "WRITE_S", 0.0)
+    store = Store(folder, STEM, "h100")
+    folder.touch()
+    store.keep(entry())
+    with pytest.raises(InfrastructureError, match=r"what was measured is kept in \S+: go on with --record") as caught:
+        store.write()
+    assert caught.value.kind == "disk_full"
+    (kept,) = elsewhere.iterdir()
+    assert list(Store(kept, STEM, "h100")) == [entry()]
+    folder.unlink()
+    store.write()
+    assert list(Store(folder, STEM, "h100")) == [entry()], "a folder that can be written again is used again"
 
 
 def test_what_has_left_the_corpora_is_forgotten() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(subjects: tuple[Subject, ...], recorded: Path, build_cache: Path) -> dict[str, Judged]:
-    return {one.subject.name: one for one in bench(recorded, build_cache).run(subjects)}
+    with closing(bench(recorded, build_cache)) as opened:
+        return {one.subject.name: one for one in opened.run(subjects)}
 
 
 def test_every_kernel_gets_its_verdict(results: dict[str, Judged]) -> None:
@@ -128,6 +130,15 @@ def test_a_fault_of_the_machinery_is_unknown_and_asked_twice(
     (found,) = Bench(toolchain, lambda: Broken([]), store, plan).run(honest)
     assert (found.verdict, found.why, Broken.asked) == (None, "oracle_died: it is gone", 2)
     assert store.current(honest[0]) is None, "a fault is no evidence: the next run measures again"
+
+
+def test_an_interrupted_run_keeps_what_it_measured(
+    results: dict[str, Judged], subjects: tuple[Subject, ...], tmp_path: Path, build_cache: Path
+) -> None:
+    with closing(bench(tmp_path, build_cache)) as opened:
+        # Whoever drives it stops here, as for Ctrl-C.
+        next(opened.run(subjects))
+    assert len(read(tmp_path / "selftest_h100.json")) == 1
 
 
 def test_the_confusion_table_counts(results: dict[str, Judged]) -> None:

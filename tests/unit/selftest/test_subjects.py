@@ -40,6 +40,26 @@ def test_an_entry_that_is_not_as_it_must_be_is_said(tmp_path: Path) -> None:
         load_subjects(ROOT, "h100", [tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"a: [\n", r"expected\.yaml.*a YAML document"),
+        (b"- a\n", "expected a mapping of names to entries; found a list"),
+        (b"odd:\n", "attacks/odd: .*Field required"),
+        (b"odd: [1]\n", "attacks/odd: .*not a mapping"),
+        (b"odd: {}\nodd: {}\n", "each key once"),
+        (b"\xff\n", r"expected\.yaml"),
+    ],
+)
+def test_a_broken_list_is_said_with_its_file(text: bytes, said: str, tmp_path: Path) -> None:
+    folder = tmp_path / "attacks"
+    folder.mkdir()
+    (folder / "odd.cu").write_text("")
+    (folder / "expected.yaml").write_bytes(text)
+    with pytest.raises(InputError, match=f"(?s){said}"):
+        load_subjects(ROOT, "h100", [folder])
+
+
 def test_an_unknown_case_is_said(tmp_path: Path) -> None:
     (tmp_path / "honest").mkdir()
     (tmp_path / "honest" / "odd.cu").write_text("")

@@ -12,6 +12,7 @@ from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "scale.md"
 
+
 def cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
 

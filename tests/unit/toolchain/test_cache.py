@@ -259,3 +259,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert default_cache_dir() == Path.home() / ".cache/ptxbench"
     monkeypatch.setenv("PTXBENCH_CACHE", str(tmp_path / "own"))
     assert default_cache_dir() == tmp_path / "own"
+    # A sandbox, told to hide the folder, works in another one than this process.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PTXBENCH_CACHE", "own")
+    assert default_cache_dir() == tmp_path / "own"

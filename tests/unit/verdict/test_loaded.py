@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptxbench.profiler.sandbox import MAX_MODULES, MAX_NAMES
 from ptxbench.records import (
     Evidence,
     LoadedCode,
@@ -18,6 +19,7 @@ from ptxbench.records import (
     Verdict,
 )
 from ptxbench.verdict import Rule, judge
+from ptxbench.verdict.loaded import MOST_ENTRY_POINTS, MOST_MODULES
 from tests.unit.factories import KERNEL, digest, make_build, make_evidence, make_run, suite_case
 
 OWN = LoadedModule(
@@ -74,6 +76,20 @@ def test_the_layout_alone_decides_where_nothing_better_is_known() -> None:
 @pytest.mark.parametrize("name", ["cuTensorMapEncodeIm2col", "cuLaunchKernelEx", "cuFuncSetAttribute", "cuStreamQuery"])
 def test_entry_points_that_a_launch_needs_are_no_finding(name: str) -> None:
     assert judged(LoadedCode(modules=(OWN,), entry_points=(name,))).outcome is Outcome.CORRECT
+
+
+def test_what_is_beyond_telling_is_taken_to_be_foreign() -> None:
+    """Whoever loads or looks up more than can be told of hides the rest behind what is harmless."""
+    verdict = judged(LoadedCode(modules=(OWN,) * MOST_MODULES, unknown="more than 64 modules were loaded"))
+    assert (verdict.rule, verdict.speedup) == (Rule.SCREEN_FOREIGN_MODULE, None)
+    assert judged(LoadedCode(modules=(OWN,) * (MOST_MODULES - 1))).outcome is Outcome.CORRECT
+    names = tuple(f"cuTensorMap{number}" for number in range(MOST_ENTRY_POINTS))
+    assert judged(LoadedCode(modules=(OWN,), entry_points=names)).rule == Rule.SCREEN_DRIVER_ENTRY_POINT
+    assert judged(LoadedCode(modules=(OWN,), entry_points=names[1:])).outcome is Outcome.CORRECT
+
+
+def test_the_bounds_are_those_of_the_telling() -> None:
+    assert (MOST_MODULES, MOST_ENTRY_POINTS) == (MAX_MODULES, MAX_NAMES)
 
 
 def test_how_the_process_ended_comes_first() -> None:

@@ -28,15 +28,16 @@ OPTIONAL = (
     "uid",
     "capabilities",
     "network",
+    "proc",
     "pid",
     "ipc",
     "uts",
     "cgroup",
-    "proc",
     "processes",
 )
 """In the order of adding one to another where not all of them work together. In a user's own process, ``user`` allows
-the other namespaces; ``uid`` needs what ``mount`` shows of folders that other users may not enter."""
+the other namespaces; ``uid`` needs what ``mount`` shows of folders that other users may not enter; CUDA does not start
+in a process namespace whose ``/proc`` is another's (cudaErrorOperatingSystem, H200, driver 580)."""
 TOOL = ("seccomp",)
 """Beside ``BASE``, what a profiler or sanitizer that starts this program leaves in place."""
 ALL = (*BASE, *OPTIONAL)
