@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -14,8 +17,18 @@ LINE_CHARS = 20
 RUN_TOKENS = 12
 """So many tokens of the kernel in a row are a quotation, however they are laid out; an instruction with its qualifiers
 is one token. Ours: a call with three arguments has 8."""
+RENAMED_TOKENS, RENAMED_SIGNS = 16, 6
+"""So many tokens in a row that differ from the kernel's in their names alone, and how many of them are signs other than
+those of prose. Ours: longer than a quotation, since short expressions of one form are common."""
+ENCODED_BYTES = 16
+"""A word that stands for so many printable characters in base64 or hexadecimal is no name. Ours: no long name of the
+example kernels does (tested)."""
 _SHOWN = 80
 
+_PROSE_SIGNS = frozenset(",.;:!?'\"")
+_QUOTED_LINE = re.compile(r"^[ \t]*(?:\d+[ \t]*[:|.)]|[>+|-])[ \t]?", re.MULTILINE)
+"""What stands before a line of code that is listed, or of a diff."""
+_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 _TOKEN = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::)\w+)*|\d\w*|[^\s\w]")
 _OWN = r"(?<!\bmy )(?<!\bour )"
 _GIVEN = r"fixed|corrected|repaired|reference|final|working|target|golden|ground[- ]truth"
@@ -65,6 +78,7 @@ def leaks_in(text: str, *, kernel: str, known: Sequence[str]) -> tuple[Leak, ...
     ``kernel`` is the final source. What also stands in one of the ``known`` texts, as the failed kernel, its feedback
     and the prompt do, may be quoted: whoever reasons has them before their eyes.
     """
+    text = _seen(text)
     return (*_code(text, kernel, known), *_markers(text), *_paths(text), *_credentials(text))
 
 
@@ -77,21 +91,93 @@ def without_comments(source: str) -> str:
     return "\n".join(lines)
 
 
+def _seen(text: str) -> str:
+    """The text as a reader sees it: letters in their usual form, without what is invisible, and without backticks."""
+    usual = unicodedata.normalize("NFKC", text)
+    return "".join(letter for letter in usual if unicodedata.category(letter) != "Cf").replace("`", "")
+
+
 def _code(text: str, kernel: str, known: Sequence[str]) -> Iterator[Leak]:
     code = without_comments(kernel)
+    others = [each for other in known for each in (other, without_comments(other))]
+    listed = _QUOTED_LINE.sub("", text)
+    found = (
+        _lines(text, kernel, code, known)
+        or _lines(listed, kernel, code, known)
+        or _repeated(text, code, others)
+        or _repeated(listed, code, others)
+        or _renamed(text, code, others)
+        or _encoded(text)
+    )
+    if found:
+        yield Leak("code", _short(found))
+
+
+def _lines(text: str, kernel: str, code: str, known: Sequence[str]) -> str:
+    """A line of the kernel that a text holds, as code alone or with the comments within it; or nothing."""
     seen = {_squeezed(line).rstrip(";{}") for other in known for line in without_comments(other).split("\n")}
     squeezed = _squeezed(text)
-    for line in dict.fromkeys(code.split("\n")):
+    for line, whole in dict.fromkeys(zip(code.split("\n"), kernel.split("\n"), strict=True)):
         bare = _squeezed(line).rstrip(";{}")
-        if len(bare) >= LINE_CHARS and bare not in seen and bare in squeezed:
-            yield Leak("code", _short(" ".join(line.split())))
-            return
-    new = _runs(code) - {run for other in known for run in _runs(without_comments(other)) | _runs(other)}
+        quoted = bare in squeezed or _squeezed(whole).rstrip(";{}") in squeezed
+        if len(bare) >= LINE_CHARS and bare not in seen and quoted:
+            return " ".join(line.split())
+    return ""
+
+
+def _repeated(text: str, code: str, others: Sequence[str]) -> str:
+    """Tokens of the kernel in a row, or nothing."""
+    new = _runs(code) - {run for other in others for run in _runs(other)}
     tokens = _TOKEN.findall(text)
     for at in range(len(tokens) - RUN_TOKENS + 1):
         if tuple(tokens[at : at + RUN_TOKENS]) in new:
-            yield Leak("code", _short(" ".join(tokens[at : at + RUN_TOKENS])))
-            return
+            return " ".join(tokens[at : at + RUN_TOKENS])
+    return ""
+
+
+def _renamed(text: str, code: str, others: Sequence[str]) -> str:
+    """A row of tokens that is one of the kernel's with other names, or nothing."""
+    said = _forms(text)
+    shared = said.keys() & _forms(code).keys()
+    if shared:
+        shared = shared.difference(*(_forms(other) for other in others))
+    return next((quote for form, quote in said.items() if form in shared), "")
+
+
+def _forms(text: str) -> dict[tuple[str | int, ...], str]:
+    """Rows of tokens, each name in them by the order of its first appearance -> the first row of that form."""
+    tokens = _TOKEN.findall(text)
+    found: dict[tuple[str | int, ...], str] = {}
+    for at in range(len(tokens) - RENAMED_TOKENS + 1):
+        row = tokens[at : at + RENAMED_TOKENS]
+        if sum(not (token[0].isalnum() or token[0] == "_" or token in _PROSE_SIGNS) for token in row) < RENAMED_SIGNS:
+            continue
+        names: dict[str, int] = {}
+        form = tuple(
+            names.setdefault(each, len(names)) if each[0].isalpha() or each[0] == "_" else each for each in row
+        )
+        found.setdefault(form, " ".join(row))
+    return found
+
+
+def _encoded(text: str) -> str:
+    """A word that stands for a text, or nothing."""
+    for word in _ENCODED.findall(text):
+        for data in _decoded(word.rstrip("=")):
+            if len(data) >= ENCODED_BYTES and all(32 <= byte < 127 or byte in b"\t\r\n" for byte in data):
+                return str(word)
+    return ""
+
+
+def _decoded(word: str) -> Iterator[bytes]:
+    try:
+        yield bytes.fromhex(word)
+    except ValueError:
+        pass
+    try:
+        yield base64.b64decode(word[: len(word) // 4 * 4], altchars=b"-_" if set(word) & set("-_") else None)
+    except binascii.Error:
+        pass
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:

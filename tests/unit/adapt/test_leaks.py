@@ -1,3 +1,4 @@
+import base64
 import re
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in, without_comments
 from tests.unit.factories import ROOT
 
+KERNELS = sorted(ROOT.glob("generated/examples/**/*.cu"))
 FAILED = """\
 __global__ void gemm(const float* a, float* c) {
   mbar_wait(full + 8 * slot, phase);
@@ -118,3 +120,55 @@ def test_places_are_caught(planted: str):
 
 def test_credentials_are_caught():
     assert leaks(f"{HONEST} sk-test-0123456789abcdef0123456789abcdef") == ["credential"]
+
+
+ARRIVE = "if (threadIdx.x % 32 == 0) mbar_arrive(empty + 8 * slot + offset, previous ^ 1, ring);"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "`if` `(threadIdx.x % 32 == 0)` `mbar_arrive(empty` `+ 8 * slot + offset,` `previous ^ 1, ring);`",
+        "wgmma_wait_for\u200b_the_group<0>();",
+        "wgmma_wait_for_the_group\uff1c0\uff1e\uff08\uff09",
+        "12: if (threadIdx.x % 32 == 0)\n13: mbar_arrive(empty + 8 *\n14: slot + offset, previous ^ 1",
+        "+ if (threadIdx.x % 32 ==\n+   0) mbar_arrive(empty + 8 *\n+ slot + offset, previous",
+    ],
+    ids=["backticks", "invisible", "full width", "numbered", "diff"],
+)
+def test_code_in_disguise_is_caught(planted: str):
+    assert leaks(f"{HONEST}\n{planted}") == ["code"]
+
+
+def test_code_with_other_names_is_caught():
+    renamed = "if (tid.x % 32 == 0) arrive(mt + 8 * st + off, prev ^ 1, rng);"
+    assert leaks(f"{HONEST} {renamed}") == ["code"]
+    # What the failed kernel has in the same form may be said with other names too.
+    assert leaks_in(f"{HONEST} {renamed}", kernel=KERNEL, known=("task", FAILED, ARRIVE)) == ()
+    # Another expression is no quotation.
+    assert leaks(f"{HONEST} if (tid.x % 16 == 0) arrive(mt + 4 * st + off, prev ^ 1, rng);") == []
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        base64.b64encode(KERNEL.encode()).decode(),
+        base64.urlsafe_b64encode(ARRIVE.encode()).decode(),
+        base64.encodebytes(KERNEL.encode()).decode(),
+        KERNEL.encode().hex(),
+    ],
+    ids=["base64", "for URLs", "in lines", "hexadecimal"],
+)
+def test_encoded_code_is_caught(encoded: str):
+    assert leaks(f"{HONEST} {encoded}") == ["code"]
+
+
+def test_long_names_are_not_taken_for_encoded_text():
+    names = set(re.findall(r"\w{20,}", "\n".join(path.read_text() for path in KERNELS)))
+    assert len(names) > 15
+    assert leaks_in(" ".join(names), kernel="", known=()) == ()
+
+
+def test_a_line_with_a_comment_within_it_is_caught():
+    line = "tma_store(out, /* box of the tile */ smem + 64);"
+    assert [leak.kind for leak in leaks_in(f"I write {line}", kernel=f"{line}\n", known=())] == ["code"]
