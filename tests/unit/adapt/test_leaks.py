@@ -97,10 +97,24 @@ def test_what_the_student_sees_may_be_quoted():
         "As an AI, I cannot run it.",
         "This rationale explains the wait.",
         "I must not quote the code.",
+        "I will not quote the new code.",
+        "the **corrected** kernel uses a wait",
+        "In the corrected kernel, a wait follows.",
+        "The fixed code reads it later.",
+        "The repaired kernel simply waits.",
+        "The correct version waits for all groups.",
+        "The new kernel uses a wait.",
+        "The kernel I was handed waits.",
+        "The kernel given to me waits.",
+        "The answer key says: wait.",
+        "The fix that was applied is a wait.",
+        "I know from the solution that it waits.",
+        "k\u207a waits for all groups.",
+        "The engineer then adds a wait.",
     ],
 )
 def test_signs_of_a_given_solution_are_caught(planted: str):
-    assert leaks(f"{HONEST} {planted}") == ["marker"]
+    assert set(leaks(f"{HONEST} {planted}")) == {"marker"}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +126,18 @@ def test_signs_of_a_given_solution_are_caught(planted: str):
         r"C:\kernels\a.cu",
         "https://example.org/a",
         "file:///etc/x",
+        "error:/home/someone/kernel.cu",
+        "/nix/store/a",
+        "/dev/shm/k",
+        "../kernels/k",
+        "$HOME/kernels/k",
+        "C:/kernels/k",
+        r"\\\\server\share\k",
+        "ssh://host/k",
+        "someone@example.org",
+        "10.2.3.44",
+        "runs/base/turns/turn3.cu",
+        "repaired_kernel.cu",
     ],
 )
 def test_places_are_caught(planted: str):
@@ -172,3 +198,18 @@ def test_long_names_are_not_taken_for_encoded_text():
 def test_a_line_with_a_comment_within_it_is_caught():
     line = "tma_store(out, /* box of the tile */ smem + 64);"
     assert [leak.kind for leak in leaks_in(f"I write {line}", kernel=f"{line}\n", known=())] == ["code"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The corrected kernel must wait for all groups, and the fixed version should release the stage.",
+        "In the reference implementation the scale comes first; mma.sync and cp.async/bulk differ, 1/2 of a/b/c too.",
+        "kernel.cu:3 is the commit; B=4, H=48/S=4096; tile.x@64 and sm_90a are fine, and so is 1.2.3.",
+        "So the fix is a wait. I see what is missing: sixteen bytes at smem + 8 * slot, as in (a + b) * c - d.",
+        "I know the phase, and the new value is read from shared memory, not from the earlier one.",
+    ],
+)
+def test_ordinary_thoughts_are_none(said: str):
+    found = leaks_in(f"{HONEST} {said}", kernel=KERNEL, known=("task", FAILED, "kernel.cu:3: error"))
+    assert found == ()
