@@ -132,7 +132,9 @@ def test_a_repair_may_have_to_do_more_than_be_correct(bench: Bench) -> None:
 
 
 def test_the_failed_kernel_again_is_no_repair(bench: Bench) -> None:
-    path, run = failures_file(bench, wrong("generic_gemm")), bench.folder / "repairs"
+    commented = f"// a comment makes no other kernel\n{load('generic_gemm')}"
+    failure = wrong("generic_gemm").model_copy(update={"source": commented})
+    path, run = failures_file(bench, failure), bench.folder / "repairs"
     with LlmServer(by_kernel({"generic_gemm": [answer("generic_gemm")]})) as server:
         status, output = bench.fixit(
             *("repair", path, "--run", run, "--teacher=teacher", "--turns=1", "--profiler=replay", bench.models(server))
@@ -140,6 +142,22 @@ def test_the_failed_kernel_again_is_no_repair(bench: Bench) -> None:
     assert status == 0
     assert "same kernel: 1" in output
     assert read_lines(Repair, run / "repairs.jsonl") == []
+
+
+def test_a_repair_that_nobody_measured_waits_and_says_for_what(bench: Bench) -> None:
+    path, run = failures_file(bench, wrong()), bench.folder / "repairs"
+    unknown = Answer(text=f"```cuda\n// no evidence has these bytes\n{load('generic_gemm')}\n```")
+    with LlmServer(by_kernel({"wrong_result": [unknown]})) as server:
+        for turns in (1, 1):
+            status, output = bench.fixit(
+                *("repair", path, "--run", run, "--teacher=teacher", f"--turns={turns}", "--profiler=replay"),
+                bench.models(server),
+            )
+            assert status == 1
+            assert "not measured: 1" in output
+            assert "on a machine with the case's GPU" in output
+            assert "not repaired" not in output
+    assert len(server.seen) == 1
 
 
 def rationale(text: str) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from ptxbench.agent.cuda_text import advance
+from ptxbench.adapt.kernel_code import tokens_of, without_comments
 
 LINE_CHARS = 20
 """A line of the kernel with so many characters beside blanks is a quotation. Ours: shorter ones, such as
@@ -31,7 +31,6 @@ _QUOTED_LINE = re.compile(r"^[ \t]*(?:\d+[ \t]*[:|.)]|[>+|-])[ \t]?", re.MULTILI
 """What stands before a line of code that is listed, or of a diff."""
 _EMPHASIS = re.compile(r"[*_]+(?=\w)|(?<=\w)[*_]+(?!\w)")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
-_TOKEN = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::)\w+)*|\d\w*|[^\s\w]")
 _OWN = r"(?<!\bmy )(?<!\bour )"
 _GIVEN = r"fixed|corrected|repaired|reference|final|working|correct|passing|known|target|golden|ground[- ]truth"
 _MENDED = r"fixed|corrected|repaired|mended"
@@ -104,15 +103,6 @@ def leaks_in(text: str, *, kernel: str, known: Sequence[str]) -> tuple[Leak, ...
     return (*_code(text, kernel, known), *_markers(text), *_paths(text, known), *_credentials(text))
 
 
-def without_comments(source: str) -> str:
-    """A CUDA source without its comments; strings, which hold the PTX, stay."""
-    state, lines = "", []
-    for line in source.split("\n"):
-        state, code = advance(state, line)
-        lines.append(code)
-    return "\n".join(lines)
-
-
 def _seen(text: str) -> str:
     """The text as a reader sees it: letters in their usual form, without what is invisible, and without backticks."""
     usual = unicodedata.normalize("NFKC", text)
@@ -150,7 +140,7 @@ def _lines(text: str, kernel: str, code: str, known: Sequence[str]) -> str:
 def _repeated(text: str, code: str, others: Sequence[str]) -> str:
     """Tokens of the kernel in a row, or nothing."""
     new = _runs(code) - {run for other in others for run in _runs(other)}
-    tokens = _TOKEN.findall(text)
+    tokens = tokens_of(text)
     for at in range(len(tokens) - RUN_TOKENS + 1):
         if tuple(tokens[at : at + RUN_TOKENS]) in new:
             return " ".join(tokens[at : at + RUN_TOKENS])
@@ -168,7 +158,7 @@ def _renamed(text: str, code: str, others: Sequence[str]) -> str:
 
 def _forms(text: str) -> dict[tuple[str | int, ...], str]:
     """Rows of tokens, each name in them by the order of its first appearance -> the first row of that form."""
-    tokens = _TOKEN.findall(text)
+    tokens = tokens_of(text)
     found: dict[tuple[str | int, ...], str] = {}
     for at in range(len(tokens) - RENAMED_TOKENS + 1):
         row = tokens[at : at + RENAMED_TOKENS]
@@ -201,7 +191,7 @@ def _decoded(word: str) -> Iterator[bytes]:
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    tokens = _TOKEN.findall(text)
+    tokens = tokens_of(text)
     return {tuple(tokens[at : at + RUN_TOKENS]) for at in range(len(tokens) - RUN_TOKENS + 1)}
 
 

@@ -3,7 +3,8 @@ import re
 
 import pytest
 
-from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in, without_comments
+from ptxbench.adapt.kernel_code import without_comments
+from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in
 from tests.unit.factories import ROOT
 
 KERNELS = sorted(ROOT.glob("generated/examples/**/*.cu"))
