@@ -204,6 +204,22 @@ def test_a_run_is_named_once(tmp_path):
         taken([EXAMPLE, tmp_path / "link"])
 
 
+def test_a_copy_of_a_run_is_the_same_run(example):
+    with pytest.raises(InputError, match="each run once, found .* with the very same files"):
+        taken([EXAMPLE, example])
+
+
+def test_runs_of_one_name_are_told_in_one_order(example):
+    later = example.parent / "later" / "base"
+    shutil.copytree(example, later)
+    shutil.move(example, example.parent / "base")
+    edit(later / "run.json", lambda run: run.update(created_at="2026-12-01T00:00:00+00:00"))
+    runs = [example.parent / "base", later]
+    one, two = taken(runs)[0], taken(reversed(runs))[0]
+    assert one.inputs == two.inputs
+    assert one.records == two.records
+
+
 def test_a_run_without_turns(tmp_path):
     shutil.copy(EXAMPLE / "run.json", tmp_path)
     with pytest.raises(InputError, match="expected a run with turns"):
