@@ -105,7 +105,11 @@ class _Pool:
         self.inputs: list[PoolInput] = []
         self.repaired: set[str] = set()
         self.rationales: list[Rationale] = []
+        places: set[Path] = set()
         for folder in folders:
+            if folder.resolve() in places:
+                raise InputError(f"--from {folder}: expected each folder once, found it twice; name it once")
+            places.add(folder.resolve())
             found = [path for path in (folder / REPAIRS, folder / RATIONALES) if path.is_file()]
             if not found:
                 raise InputError(
@@ -172,13 +176,21 @@ def _chosen(rationales: Iterable[Rationale], order: Order, model: str) -> dict[s
 
 
 def _refuse_another(mine: Failure | Correct, rationale: Rationale) -> None:
-    """A rationale must be of the very texts that the run holds. Raises InputError."""
+    """A rationale must be of the very turn that the run holds. Raises InputError."""
     theirs = rationale.repair.failure if isinstance(rationale.repair, Repair) else rationale.repair
     if mine.source != theirs.source or mine.prompt != theirs.prompt:
         raise InputError(
             f"rationale {mine.id}: expected the prompt and kernel of {mine.origin.key} as the run "
             f"{mine.origin.run} holds them, found others; name the runs that it was made of"
         )
+    fields = ("definition", "variant_name", *(["outcome"] if isinstance(mine, Failure) else []))
+    for field in fields:
+        was, now = getattr(theirs, field), getattr(mine, field)
+        if was != now:
+            raise InputError(
+                f"rationale {mine.id}: expected {field} {now} of {mine.origin.key}, as the run {mine.origin.run} says, "
+                f"found {was}; collect, repair and explain the turn again"
+            )
 
 
 def _refuse_wrong(rationale: Rationale) -> None:

@@ -141,6 +141,27 @@ def test_a_rationale_of_other_texts_is_refused(fixit_set, tmp_path):
         build(order(fixit_set, "4ops", pools=[tmp_path]))
 
 
+@pytest.mark.parametrize("field", ["outcome", "definition", "variant_name"])
+def test_a_rationale_of_a_turn_that_is_told_otherwise_is_refused(fixit_set, tmp_path, field):
+    """As of a run that was judged again: what the funnel counts and what the records say would differ."""
+    changed = []
+    for one in read_lines(Rationale, fixit_set.pool / RATIONALES):
+        if one.teacher == REASONER and isinstance(one.repair, Repair):
+            other = Outcome.TIMEOUT if one.repair.failure.outcome is not Outcome.TIMEOUT else Outcome.MEMORY_ERROR
+            value = other if field == "outcome" else "another"
+            failure = one.repair.failure.model_copy(update={field: value})
+            changed.append(one.model_copy(update={"repair": one.repair.model_copy(update={"failure": failure})}))
+    write_lines(changed, tmp_path / RATIONALES)
+    with pytest.raises(InputError, match=f"expected {field} .* as the run"):
+        build(order(fixit_set, "4ops", pools=[tmp_path]))
+
+
+def test_a_folder_of_rationales_is_named_once(fixit_set, tmp_path):
+    (tmp_path / "link").symlink_to(fixit_set.pool)
+    with pytest.raises(InputError, match="expected each folder once"):
+        build(order(fixit_set, "4ops", pools=[fixit_set.pool, tmp_path / "link"]))
+
+
 def test_a_kernel_that_is_not_correct_is_never_taught(fixit_set, tmp_path):
     def spoiled(one: Rationale) -> Rationale:
         verdict = one.repair.verdict.model_copy(update={"outcome": Outcome.NUMERICAL_ERROR})
