@@ -205,7 +205,7 @@ def test_a_run_is_named_once(tmp_path):
 
 
 def test_a_copy_of_a_run_is_the_same_run(example):
-    with pytest.raises(InputError, match="each run once, found .* with the very same files"):
+    with pytest.raises(InputError, match=r"each run once, found .* with the very same files"):
         taken([EXAMPLE, example])
 
 
