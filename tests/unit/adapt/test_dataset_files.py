@@ -94,15 +94,13 @@ def test_trl_has_its_loss_on_the_last_answer_alone(dataset, folder, tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_axolotl_has_its_loss_on_the_last_answer_alone(dataset, folder, tmp_path):
-    pytest.importorskip("axolotl")
-    from axolotl.prompt_strategies.chat_template import load
-    from axolotl.utils.dict import DictDefault
-
+    load = pytest.importorskip("axolotl.prompt_strategies.chat_template").load
+    settings = pytest.importorskip("axolotl.utils.dict").DictDefault
     tokenizer = small_tokenizer(tmp_path)
     keys = {"type": "chat_template", "field_messages": "messages", "message_field_training": "training"}
     strategy = load(
         tokenizer,
-        DictDefault({"sequence_len": 1_000_000, "train_on_inputs": False}),
+        settings({"sequence_len": 1_000_000, "train_on_inputs": False}),
         ds_cfg={**keys, "roles_to_train": [], "train_on_eos": "turn"},
     )
     row = strategy.tokenize_prompt(loaded(folder, tmp_path)[0])
