@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ptxbench import __version__
 from ptxbench.adapt.balance import Place, keep
+from ptxbench.adapt.chat_marks import mark_in
 from ptxbench.adapt.collect import Collected, Sources, collect
 from ptxbench.adapt.dataset_files import dataset_files, jsonl
 from ptxbench.adapt.funnel import Funnel, Step
@@ -203,8 +204,17 @@ def _refuse_wrong(rationale: Rationale) -> None:
         )
 
 
+def _marked(rationale: Rationale) -> str:
+    """Such a mark in a kernel or its feedback ends a turn for whoever tokenizes the record, or hides half of a kernel."""
+    repair = rationale.repair
+    failed = (repair.failure.source, repair.failure.feedback) if isinstance(repair, Repair) else ()
+    mark = mark_in(rationale.text, repair.source, *failed)
+    return f"holds {mark}" if mark else ""
+
+
 def _limited(rationales: Sequence[Rationale], funnel: Funnel, order: Order) -> list[TrainingRecord]:
     recipe = order.selection.recipe
+    rationales = funnel.keep("without marks of chat templates", rationales, _marked)
     records = [training_record(one, order.counter) for one in rationales]
     records.sort(key=lambda one: (one.case, one.arch, one.outcome, one.turn, one.id))
     step = f"within {recipe.max_tokens:,} tokens"

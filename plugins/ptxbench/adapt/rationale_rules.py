@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from ptxbench.adapt.chat_marks import MARKS
 from ptxbench.adapt.defaults import LEAST_TOKENS, MOST_TOKENS
 from ptxbench.adapt.leaks import leaks_in
 from ptxbench.agent.extraction import REASONING_MARK, without_reasoning
@@ -17,12 +18,7 @@ FaultKind = Literal["form", "person", "short", "long", "leak"]
 _BLOCK = re.compile(r"<rationale>(.*?)</rationale>", re.DOTALL)
 _TAG = re.compile(r"</?rationale>")
 _FENCE = re.compile(r"`{3,}|~{3,}|<(?:pre|code)\b", re.IGNORECASE)
-_CONTROL = re.compile(
-    rf"{REASONING_MARK.pattern}|<[|\uff5c][^\n|\uff5c>]{{1,40}}[|\uff5c]>"
-    r"|</?s>|<[be]os>|<(?:start|end)_of_turn>|\[/?INST\]",
-    re.IGNORECASE,
-)
-"""What chat templates mark turns and reasoning with. In a training record it would be read as such a mark."""
+_CONTROL = re.compile(rf"{MARKS.pattern}|{REASONING_MARK.pattern}|</?s>|<[be]os>", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*#{1,6} ", re.MULTILINE)
 _FIRST = re.compile(r"\b(?:I|I'm|I'll|I've|I'd|my|me|let me)\b")
 _SECOND = re.compile(r"\b(?:you|your|yours)\b", re.IGNORECASE)
