@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare(commands)
     _add_collections(commands)
     add_fixit_options(commands.add_parser("fixit", help="training data from a model's failures"))
-    add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs"))
+    add_train_options(commands.add_parser("train", help="train an adapter on a dataset of repairs", allow_abbrev=False))
     add_selftest_options(
         commands.add_parser(
             "selftest", help="measure the corpora of attacks and of honest kernels; exit status 1 if one escapes"

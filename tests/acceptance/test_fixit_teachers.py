@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,9 @@ def test_a_repair_may_have_to_do_more_than_be_correct(bench: Bench) -> None:
 
 
 def test_the_failed_kernel_again_is_no_repair(bench: Bench) -> None:
-    path, run = failures_file(bench, wrong("generic_gemm")), bench.folder / "repairs"
+    commented = f"// a comment makes no other kernel\n{load('generic_gemm')}"
+    failure = wrong("generic_gemm").model_copy(update={"source": commented})
+    path, run = failures_file(bench, failure), bench.folder / "repairs"
     with LlmServer(by_kernel({"generic_gemm": [answer("generic_gemm")]})) as server:
         status, output = bench.fixit(
             *("repair", path, "--run", run, "--teacher=teacher", "--turns=1", "--profiler=replay", bench.models(server))
@@ -140,6 +144,22 @@ def test_the_failed_kernel_again_is_no_repair(bench: Bench) -> None:
     assert status == 0
     assert "same kernel: 1" in output
     assert read_lines(Repair, run / "repairs.jsonl") == []
+
+
+def test_a_repair_that_nobody_measured_waits_and_says_for_what(bench: Bench) -> None:
+    path, run = failures_file(bench, wrong()), bench.folder / "repairs"
+    unknown = Answer(text=f"```cuda\n// no evidence has these bytes\n{load('generic_gemm')}\n```")
+    with LlmServer(by_kernel({"wrong_result": [unknown]})) as server:
+        for turns in (1, 1):
+            status, output = bench.fixit(
+                *("repair", path, "--run", run, "--teacher=teacher", f"--turns={turns}", "--profiler=replay"),
+                bench.models(server),
+            )
+            assert status == 1
+            assert "not measured: 1" in output
+            assert "on a machine with the case's GPU" in output
+            assert "not repaired" not in output
+    assert len(server.seen) == 1
 
 
 def rationale(text: str) -> Answer:
@@ -222,6 +242,32 @@ def test_a_spent_budget_leaves_the_rest_for_later(bench: Bench) -> None:
         assert len(server.seen) == 2
 
 
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file can grow beyond ``size`` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_nothing_else_is_paid_for_where_no_answer_can_be_kept(bench: Bench) -> None:
+    with LlmServer(rationale(THOUGHTS)) as server:
+        assert explain(bench, server, repairs=4)[0] == 0
+        asked = len(server.seen)
+        path, models = bench.folder / "repairs.jsonl", bench.models(server)
+        with full_disk(4096):
+            status, output = bench.fixit(
+                *("explain", path, "--into", bench.folder / "new", "--teacher=teacher", models, "--concurrency=1")
+            )
+    assert status == 1
+    assert "not finished, disk_full: 1" in output
+    assert "not finished, stopped: 3" in output
+    assert len(server.seen) == asked + 1
+
+
 def test_a_teacher_that_has_no_room_or_is_another_one(bench: Bench) -> None:
     with LlmServer(context_length()) as server:
         status, output = explain(bench, server)
@@ -263,6 +309,21 @@ def test_a_teacher_that_stays_away_leaves_everything_for_later(bench: Bench) -> 
         assert status == 1
         assert "not finished: 1" in output
         assert "the fault model_authentication kept from happening: 5" in output
+
+
+def test_what_is_explained_is_a_kernel(bench: Bench) -> None:
+    path = failures_file(bench, wrong())
+    (bench.folder / "empty.jsonl").touch()
+    with LlmServer([]) as server:
+        common = ("--into", bench.folder / "out", "--teacher=teacher", bench.models(server))
+        assert bench.fixit("explain", path, *common) == (
+            2,
+            f"ptxbench fixit: {path}: expected kernels to explain, as `ptxbench fixit` writes to repairs.jsonl and "
+            "corrects.jsonl, found failures; repair them first, and explain the repairs.jsonl of that\n",
+        )
+        status, output = bench.fixit("explain", bench.folder / "empty.jsonl", *common)
+        assert (status, "found none" in output) == (2, True)
+    assert not (bench.folder / "out").exists()
 
 
 def test_a_repair_is_named_by_its_kernels() -> None:

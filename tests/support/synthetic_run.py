@@ -277,9 +277,9 @@ class _Teller:
             place = self._random.randrange(len(self._lines))
             edit = self._random.random()
             if edit < 0.4:
-                self._lines.insert(place, f"  // {' '.join(self._random.choices(_WORDS, k=7))}")
+                self._lines.insert(place, f"  note({turn});  // {' '.join(self._random.choices(_WORDS, k=7))}")
             elif edit < 0.8 or len(self._lines) < 50:
-                self._lines[place] += f"  // turn {turn}: {self._random.choice(_WORDS)}"
+                self._lines[place] += f"  note({place});  // turn {turn}: {self._random.choice(_WORDS)}"
             else:
                 del self._lines[place]
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ptxbench import __version__
 from ptxbench.adapt.balance import Place, keep
+from ptxbench.adapt.chat_marks import mark_in
 from ptxbench.adapt.collect import Collected, Sources, collect
 from ptxbench.adapt.dataset_files import dataset_files, jsonl
 from ptxbench.adapt.funnel import Funnel, Step
@@ -105,7 +106,11 @@ class _Pool:
         self.inputs: list[PoolInput] = []
         self.repaired: set[str] = set()
         self.rationales: list[Rationale] = []
+        places: set[Path] = set()
         for folder in folders:
+            if folder.resolve() in places:
+                raise InputError(f"--from {folder}: expected each folder once, found it twice; name it once")
+            places.add(folder.resolve())
             found = [path for path in (folder / REPAIRS, folder / RATIONALES) if path.is_file()]
             if not found:
                 raise InputError(
@@ -172,13 +177,21 @@ def _chosen(rationales: Iterable[Rationale], order: Order, model: str) -> dict[s
 
 
 def _refuse_another(mine: Failure | Correct, rationale: Rationale) -> None:
-    """A rationale must be of the very texts that the run holds. Raises InputError."""
+    """A rationale must be of the very turn that the run holds. Raises InputError."""
     theirs = rationale.repair.failure if isinstance(rationale.repair, Repair) else rationale.repair
     if mine.source != theirs.source or mine.prompt != theirs.prompt:
         raise InputError(
             f"rationale {mine.id}: expected the prompt and kernel of {mine.origin.key} as the run "
             f"{mine.origin.run} holds them, found others; name the runs that it was made of"
         )
+    fields = ("definition", "variant_name", *(["outcome"] if isinstance(mine, Failure) else []))
+    for field in fields:
+        was, now = getattr(theirs, field), getattr(mine, field)
+        if was != now:
+            raise InputError(
+                f"rationale {mine.id}: expected {field} {now} of {mine.origin.key}, as the run {mine.origin.run} says, "
+                f"found {was}; collect, repair and explain the turn again"
+            )
 
 
 def _refuse_wrong(rationale: Rationale) -> None:
@@ -191,8 +204,17 @@ def _refuse_wrong(rationale: Rationale) -> None:
         )
 
 
+def _marked(rationale: Rationale) -> str:
+    """Such a mark in a kernel or its feedback ends a turn for whoever tokenizes the record, or hides half of a kernel."""
+    repair = rationale.repair
+    failed = (repair.failure.source, repair.failure.feedback) if isinstance(repair, Repair) else ()
+    mark = mark_in(rationale.text, repair.source, *failed)
+    return f"holds {mark}" if mark else ""
+
+
 def _limited(rationales: Sequence[Rationale], funnel: Funnel, order: Order) -> list[TrainingRecord]:
     recipe = order.selection.recipe
+    rationales = funnel.keep("without marks of chat templates", rationales, _marked)
     records = [training_record(one, order.counter) for one in rationales]
     records.sort(key=lambda one: (one.case, one.arch, one.outcome, one.turn, one.id))
     step = f"within {recipe.max_tokens:,} tokens"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ptxbench.adapt.balance import Place, keep
 from ptxbench.adapt.feedback_alone import feedback_alone
 from ptxbench.adapt.funnel import Funnel
+from ptxbench.adapt.kernel_code import code_sha256
 from ptxbench.adapt.model import Correct, Failure, Provenance, ToldTurn
 from ptxbench.adapt.recipe import Recipe
 from ptxbench.adapt.run_turns import FoundTurns, RunInput, SeenTurn, find_turns
@@ -131,21 +132,27 @@ def _forbidden(turn: SeenTurn) -> str:
 
 def _once(turns: list[SeenTurn], everything: list[SeenTurn], recipe: Recipe, funnel: Funnel) -> list[SeenTurn]:
     """Each kernel of an operator once; failures that another judging found correct are failures of nobody."""
+    code = _Codes()
     if recipe.kind == "fixit":
-        correct = {_code(turn) for turn in everything if turn.outcome is Outcome.CORRECT}
+        operators = {(turn.definition, turn.key.arch) for turn in turns}
+        correct = {
+            code(turn)
+            for turn in everything
+            if turn.outcome is Outcome.CORRECT and (turn.definition, turn.key.arch) in operators
+        }
         turns = funnel.keep(
             "never found correct",
             turns,
-            lambda turn: "the same kernel was correct elsewhere" * (_code(turn) in correct),
+            lambda turn: "the same kernel was correct elsewhere" * (code(turn) in correct),
         )
-    return funnel.keep("each kernel once", turns, _first_of_its_code())
+    return funnel.keep("each kernel once", turns, _first_of_its_code(code))
 
 
-def _first_of_its_code() -> Callable[[SeenTurn], str]:
+def _first_of_its_code(code_of: _Codes) -> Callable[[SeenTurn], str]:
     seen: set[tuple[str, str, str]] = set()
 
     def why_not(turn: SeenTurn) -> str:
-        code = _code(turn)
+        code = code_of(turn)
         if code in seen:
             return "the same kernel again"
         seen.add(code)
@@ -154,8 +161,20 @@ def _first_of_its_code() -> Callable[[SeenTurn], str]:
     return why_not
 
 
-def _code(turn: SeenTurn) -> tuple[str, str, str]:
-    return turn.definition, turn.key.arch, turn.source_sha256 or ""
+class _Codes:
+    """Kernels as code (``code_sha256``), each with its operator; a source is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def __call__(self, turn: SeenTurn) -> tuple[str, str, str]:
+        source = turn.source_sha256
+        assert source is not None
+        if source not in self._known:
+            candidate = _read(_path(turn, turn.key.turn)).candidate
+            assert candidate is not None
+            self._known[source] = code_sha256(candidate.source)
+        return turn.definition, turn.key.arch, self._known[source]
 
 
 def _place(turn: SeenTurn) -> Place:

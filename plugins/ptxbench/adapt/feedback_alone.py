@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ptxbench.adapt.texts import filled
 from ptxbench.agent.feedback import feedback
 from ptxbench.models import PastTurn
 
@@ -22,6 +23,8 @@ def feedback_alone(case: Case, past: PastTurn, said: str | None, turns_left: int
     is named, which a record of one kernel does not hold. ``turns_left`` counts at least one: an answer follows.
     """
     written = feedback(case, past, turns_left=max(1, turns_left), toolchain=None)
+    if said is not None:
+        said = said.partition(filled("retrieval"))[0]  # notes are on other kernels, and may hold any words
     if said is None or NEXT not in said or NEXT not in written:
         return written
     return said[: said.rindex(NEXT)] + written[written.rindex(NEXT) :]

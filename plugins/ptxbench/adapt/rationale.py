@@ -13,6 +13,7 @@ from ptxbench.adapt.texts import filled
 from ptxbench.agent.asking import Asker, ContextExhaustedError
 from ptxbench.agent.budget import spent_on
 from ptxbench.agent.dialogue import answer
+from ptxbench.errors import InfrastructureError
 from ptxbench.models.client import Request
 from ptxbench.packs import estimate_tokens
 from ptxbench.records import Message, prompt_sha256
@@ -153,6 +154,10 @@ class Writer:
         spent = spent_on(found.reply, messages, self._teacher.entry.prices)
         try:
             self._dossiers.save(dossier)
+        except InfrastructureError:
+            # What the disk refuses is paid for and lost: nothing else is asked.
+            self._teacher.stop.set()
+            raise
         finally:
             self._teacher.budget.add(spent)
             self._teacher.meter.called(spent.usd, spent.tokens)

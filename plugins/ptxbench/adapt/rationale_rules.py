@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from ptxbench.adapt.chat_marks import MARKS
 from ptxbench.adapt.defaults import LEAST_TOKENS, MOST_TOKENS
 from ptxbench.adapt.leaks import leaks_in
+from ptxbench.agent.extraction import REASONING_MARK, without_reasoning
 from ptxbench.packs import estimate_tokens
 from ptxbench.records import Record, Reply
 
@@ -15,7 +17,8 @@ FaultKind = Literal["form", "person", "short", "long", "leak"]
 
 _BLOCK = re.compile(r"<rationale>(.*?)</rationale>", re.DOTALL)
 _TAG = re.compile(r"</?rationale>")
-_FENCE = re.compile(r"^\s*(?:`{3,}|~{3,})", re.MULTILINE)
+_FENCE = re.compile(r"`{3,}|~{3,}|<(?:pre|code)\b", re.IGNORECASE)
+_CONTROL = re.compile(rf"{MARKS.pattern}|{REASONING_MARK.pattern}|</?s>|<[be]os>", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*#{1,6} ", re.MULTILINE)
 _FIRST = re.compile(r"\b(?:I|I'm|I'll|I've|I'd|my|me|let me)\b")
 _SECOND = re.compile(r"\b(?:you|your|yours)\b", re.IGNORECASE)
@@ -63,9 +66,10 @@ def _block(reply: Reply) -> tuple[str, Fault | None]:
     wanted = "expected exactly one <rationale>...</rationale> block with plain prose"
     if reply.ended == "output_limit":
         return "", Fault(kind="form", message=f"{wanted}, found an answer that was cut at the output limit")
-    blocks = _BLOCK.findall(reply.text)
-    if len(blocks) != 1 or len(_TAG.findall(reply.text)) != 2:
-        found = "none" if not blocks else f"{len(_TAG.findall(reply.text))} tags"
+    said, _ = without_reasoning(reply.text)
+    blocks, tags = _BLOCK.findall(said), len(_TAG.findall(said))
+    if len(blocks) != 1 or tags != 2:
+        found = "none" if not blocks else f"{tags} tags"
         return "", Fault(kind="form", message=f"{wanted}, found {found}")
     text = blocks[0].strip()
     if not text:
@@ -76,6 +80,8 @@ def _block(reply: Reply) -> tuple[str, Fault | None]:
 def _faults(text: str, window: Window, kernel: str, known: Sequence[str]) -> Iterator[Fault]:
     if _FENCE.search(text):
         yield Fault(kind="form", message="expected prose, found a fenced code block: describe the change in words")
+    if mark := _CONTROL.search(text):
+        yield Fault(kind="form", message=f"expected prose, found a mark of chat templates ({mark[0]})")
     if _HEADING.search(text):
         yield Fault(kind="form", message="expected prose in paragraphs, found headings")
     if not _FIRST.search(text):

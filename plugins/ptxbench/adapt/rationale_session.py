@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.adapt.defaults import ATTEMPTS, RECORD_TOKENS
 from ptxbench.adapt.dossier import Dossiers, TeacherTerms
-from ptxbench.adapt.model import Correct, Rationale, Repair, read_lines
+from ptxbench.adapt.model import CORRECTS, REPAIRS, Correct, Rationale, Repair, read_lines
 from ptxbench.adapt.rationale import Left, Refused, Subject, Writer, Written
 from ptxbench.adapt.rationale_rules import Window
 from ptxbench.adapt.teacher import engaged, held, total
@@ -50,7 +52,7 @@ def write_rationales(subjects: Sequence[Subject], entry: ModelEntry, desk: Desk)
     """
     by_id = {subject.id: subject for subject in subjects}
     if len(by_id) != len(subjects):
-        raise InputError("expected each repair once, found one twice; name each file once")
+        raise InputError("expected each kernel once, found one twice; take it out of the file")
     dossiers = Dossiers(desk.folder)
     with held(desk.folder), engaged(entry, desk.folder, desk.limits, total(dossiers.spent(entry.prices))) as teacher:
         dossiers.join(TeacherTerms(teacher=teacher.name, sent=dict(teacher.client.settings())))
@@ -84,14 +86,30 @@ def _add(session: Session, name: str, future: Future[Written | Refused | Left]) 
         session.left[name] = result.reason
 
 
-def read_kernels(path: Path) -> list[Repair | Correct]:
-    """Repairs, or for KernelGen correct turns, by what the first line of a file is. Raises InputError."""
+def read_kernels(path: Path) -> Sequence[Repair | Correct]:
+    """Repairs, or for KernelGen correct turns, by what the first line of a file is.
+
+    Raises InputError for a file that cannot be read, is of other records, or is empty.
+    """
     try:
         with path.open("rb") as file:
-            is_repair = b'"failure":{' in file.readline().replace(b" ", b"")
+            keys = _keys(file.readline())
     except OSError as error:
         raise InputError(f"{path}: expected a file of records, found: {error.strerror}; check the path") from error
-    return [*read_lines(Repair, path)] if is_repair else [*read_lines(Correct, path)]
+    wanted = f"{path}: expected kernels to explain, as `ptxbench fixit` writes to {REPAIRS} and {CORRECTS}"
+    if "outcome" in keys:
+        raise InputError(f"{wanted}, found failures; repair them first, and explain the {REPAIRS} of that")
+    found = read_lines(Repair, path) if "failure" in keys else read_lines(Correct, path)
+    if not found:
+        raise InputError(f"{wanted}, found none; see what the step before it printed")
+    return found
+
+
+def _keys(line: bytes) -> Collection[str]:
+    with suppress(ValueError):
+        found = json.loads(line)
+        return found if isinstance(found, dict) else ()
+    return ()
 
 
 def subject_of(repair: Repair | Correct) -> Subject:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import JsonValue, ValidationError
 
 from ptxbench.adapt.defaults import REPAIR_TURNS
+from ptxbench.adapt.kernel_code import code_sha256
 from ptxbench.adapt.model import Failure, Provenance, Repair
 from ptxbench.adapt.texts import VERSION, digest, filled
 from ptxbench.agent import RunStore, TrajectoryPlan
@@ -17,7 +18,7 @@ from ptxbench.agent.feedback.goal_text import goal_text
 from ptxbench.agent.files import write_record
 from ptxbench.agent.goal import Goal
 from ptxbench.errors import InputError
-from ptxbench.records import Message, Record, TurnKey
+from ptxbench.records import Message, Outcome, Record, TurnKey
 from ptxbench.records.base import MOST_TURNS, Number, first_fault
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LEDGER = "failures.jsonl"
 """Which failure each trajectory of a repair run is of."""
+
+GOES_ON = ("not measured", "not finished")
+"""What going on later may change."""
 
 FindCase = Callable[[Sequence[str], TurnKey], "Case"]
 
@@ -138,10 +142,11 @@ class Yield(NamedTuple):
 def gather(store: RunStore, assigned: Iterable[Assigned], teacher: str, task: Task) -> Yield:
     """The repairs that a run holds of these failures: of each the first kernel that reaches the goal.
 
-    A kernel that is the failed one to the byte is no repair, whatever was measured: then the failure was none.
+    A kernel that is the failed one but for comments and layout is no repair, whatever was measured: then the failure
+    was none.
     """
     repairs: list[Repair] = []
-    counts = dict.fromkeys(("repaired", "same kernel", "not repaired", "ended early", "not finished"), 0)
+    counts = dict.fromkeys(("repaired", "same kernel", "not repaired", "ended early", *GOES_ON), 0)
     for entry in assigned:
         repair, reason = _repair(store, entry, teacher, task)
         counts[reason] += 1
@@ -157,7 +162,7 @@ def _repair(store: RunStore, entry: Assigned, teacher: str, task: Task) -> tuple
         record, candidate = store.record(key), store.candidate(key)
         if record is None or candidate is None or not task.goal.reached(record.verdict):
             continue
-        if candidate.sha256 == failure.source_sha256:
+        if code_sha256(candidate.source) == code_sha256(failure.source):
             return None, "same kernel"
         origin = Provenance(
             run=store.name,
@@ -175,7 +180,10 @@ def _repair(store: RunStore, entry: Assigned, teacher: str, task: Task) -> tuple
             turn=origin,
         )
         return found, "repaired"
-    if all(store.record(entry.key(teacher, turn)) is not None for turn in range(task.turns)):
+    records = [store.record(entry.key(teacher, turn)) for turn in range(task.turns)]
+    if any(record is not None and record.verdict.outcome is Outcome.UNKNOWN for record in records):
+        return None, "not measured"
+    if None not in records:
         return None, "not repaired"
     end = store.load_end(entry.key(teacher))
     return None, "ended early" if end is not None and end.reason == "context_exhausted" else "not finished"

@@ -48,7 +48,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, root: Path) -> Result:
     """Repair. ``root`` is the checkout. Raises InputError, InfrastructureError."""
     from ptxbench.adapt.model import REPAIRS, Failure, read_lines, write_lines
-    from ptxbench.adapt.repair import Task
+    from ptxbench.adapt.repair import GOES_ON, Task
     from ptxbench.adapt.repair_session import Workshop, repair
     from ptxbench.adapt.teacher import find_teacher
     from ptxbench.agent import resolve_run
@@ -73,9 +73,11 @@ def run(options: argparse.Namespace, root: Path) -> Result:
     lines = [f"{len(failures)} failures, repaired by {entry.name}:", *_counted(counts), *_faults(outcome.faults)]
     lines += [f"Spent in this session: USD {outcome.usd:.4f}, {outcome.tokens:,} tokens"]
     lines += [f"{into}: {len(outcome.found.repairs)} repairs"]
+    if counts["not measured"]:
+        lines.append("Run the same command on a machine with the case's GPU to go on with those that are not measured.")
     if counts["not finished"]:
         lines.append("Run the same command again to go on with those that are not finished.")
-    return Result(tuple(lines), 1 if counts["not finished"] else 0)
+    return Result(tuple(lines), 1 if any(counts[row] for row in GOES_ON) else 0)
 
 
 def _counted(counts: dict[str, int]) -> Iterator[str]:

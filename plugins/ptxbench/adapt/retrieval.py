@@ -11,9 +11,8 @@ from functools import lru_cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from ptxbench.adapt.leaks import without_comments
+from ptxbench.adapt.kernel_code import code_sha256, without_comments
 from ptxbench.errors import InputError
-from ptxbench.records import Candidate
 
 K1, B = 1.5, 0.75
 """BM25's constants (PROTOCOL 7)."""
@@ -51,9 +50,9 @@ class Entry(NamedTuple):
     """The repaired kernel."""
 
     @property
-    def failed_sha256(self) -> str:
-        """Identity of the failed kernel."""
-        return Candidate(source=self.failed).sha256
+    def failed_code(self) -> str:
+        """Identity of the failed kernel as code."""
+        return code_sha256(self.failed)
 
 
 class Asking(NamedTuple):
@@ -64,20 +63,20 @@ class Asking(NamedTuple):
     run: str
     run_created_at: str
     kernels: frozenset[str]
-    """Hashes of all kernels of the trajectory so far."""
+    """All kernels of the trajectory so far, as ``code_sha256`` names them."""
 
     def may_see(self, entry: Entry) -> bool:
         """Whether an entry is of the same operation, and neither of the run that goes on nor of its kernels.
 
         Of the run itself nothing is seen, whatever the trajectory and turn: trajectories run side by side, so that
         what is earlier and what is later is a matter of chance. A run that was copied under another name is known by
-        its beginning, and one whose files were edited by its kernels.
+        its beginning, and one whose files were edited by its kernels, whatever their comments and layout.
         """
         return (
             (entry.definition, entry.arch) == (self.definition, self.arch)
             and entry.run != self.run
             and (not entry.run_created_at or entry.run_created_at != self.run_created_at)
-            and entry.failed_sha256 not in self.kernels
+            and entry.failed_code not in self.kernels
         )
 
 

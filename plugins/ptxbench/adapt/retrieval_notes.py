@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from ptxbench.adapt.kernel_code import code_sha256
 from ptxbench.adapt.retrieval import K1, TOP, Asking, B, Corpus, Entry
 from ptxbench.adapt.texts import VERSION, digest, filled
 from ptxbench.models import PastTurn
@@ -52,13 +53,12 @@ class RetrievedNotes:
         """The notes on failures like ``last``; nothing where it did not fail, or left no kernel to look for."""
         if last.source is None or last.record.verdict.outcome in _NOTHING_TO_MEND:
             return ""
-        hashes = (past.record.source_sha256 for past in (*history, last))
         asking = Asking(
             definition=case.definition.name,
             arch=case.arch.name,
             run=self._run.name,
             run_created_at=self._run.created_at,
-            kernels=frozenset(sha256 for sha256 in hashes if sha256 is not None),
+            kernels=frozenset(code_sha256(past.source) for past in (*history, last) if past.source is not None),
         )
         found = self._corpus.search(last.source, asking)
         if not found:

@@ -85,7 +85,20 @@ def find_turns(root: Path, runs: Sequence[str]) -> FoundTurns:
                 sha256=_content(store.folder),
             )
         )
-    return FoundTurns(sorted(turns, key=lambda turn: turn.order), tuple(sorted(inputs, key=lambda one: one.name)))
+    inputs.sort(key=lambda one: (one.name, one.created_at, one.sha256))
+    _refuse_copies(inputs)
+    return FoundTurns(sorted(turns, key=lambda turn: turn.order), tuple(inputs))
+
+
+def _refuse_copies(inputs: Sequence[RunInput]) -> None:
+    """A run that was copied would count twice. Raises InputError."""
+    names: dict[str, str] = {}
+    for one in inputs:
+        if one.sha256 in names:
+            raise InputError(
+                f"{one.name}: expected each run once, found {names[one.sha256]} with the very same files; name one"
+            )
+        names[one.sha256] = one.name
 
 
 def is_opening(messages: Sequence[Message]) -> bool:

@@ -24,6 +24,8 @@ _MAX_QUOTE = 80
 _REASONING = r"think|thinking|thoughts?|reasoning|analysis|scratchpad|reflection"
 _REASONING_START = re.compile(rf"^[ \t]*[<\[](?:{_REASONING})[>\]]", re.MULTILINE | re.IGNORECASE)
 _REASONING_END = re.compile(rf"[<\[]/(?:{_REASONING})[>\]]", re.IGNORECASE)
+REASONING_MARK = re.compile(rf"[<\[]/?(?:{_REASONING})[>\]]", re.IGNORECASE)
+"""Begin or end of reasoning, as models that reason in their answers mark it."""
 
 _MAX_NESTING = 3
 """Fences within fences; an answer needs two at most."""
@@ -84,7 +86,7 @@ def extract(reply: Reply) -> Extraction:
         if reply.source.strip():
             return Extraction(reply.source, "", "file")
         return Extraction(None, f"The file that was handed over is empty. {EXPECTED}", "")
-    text, thinking = _visible(reply.text.replace("\r\n", "\n").replace("\r", "\n"))
+    text, thinking = without_reasoning(reply.text.replace("\r\n", "\n").replace("\r", "\n"))
     answer = parse(text)
     found = [entry for block in answer.blocks for entry in _nested(block)]
     cut = reply.ended == "output_limit"
@@ -106,7 +108,7 @@ def extract(reply: Reply) -> Extraction:
     return Extraction(None, f"{_reason(reply, text, thinking, found)} {EXPECTED}", "")
 
 
-def _visible(text: str) -> tuple[str, bool]:
+def without_reasoning(text: str) -> tuple[str, bool]:
     """The answer without reasoning that the provider left in it, and whether there was any."""
     kept: list[str] = []
     position = 0

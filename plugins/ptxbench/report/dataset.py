@@ -48,6 +48,11 @@ class Manifest(BaseModel):
         """Architectures with a record."""
         return frozenset(name.rpartition(" ")[2] for name in self.by_case)
 
+    def archs_of(self, case: str) -> frozenset[str]:
+        """Architectures with a record of this workload."""
+        pairs = (name.rpartition(" ") for name in self.by_case)
+        return frozenset(arch for known, _, arch in pairs if known == case)
+
     @property
     def languages(self) -> frozenset[str]:
         """Source languages with a record."""

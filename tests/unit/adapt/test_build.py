@@ -141,6 +141,48 @@ def test_a_rationale_of_other_texts_is_refused(fixit_set, tmp_path):
         build(order(fixit_set, "4ops", pools=[tmp_path]))
 
 
+@pytest.mark.parametrize("field", ["outcome", "definition", "variant_name"])
+def test_a_rationale_of_a_turn_that_is_told_otherwise_is_refused(fixit_set, tmp_path, field):
+    """As of a run that was judged again: what the funnel counts and what the records say would differ."""
+    changed = []
+    for one in read_lines(Rationale, fixit_set.pool / RATIONALES):
+        if one.teacher == REASONER and isinstance(one.repair, Repair):
+            other = Outcome.TIMEOUT if one.repair.failure.outcome is not Outcome.TIMEOUT else Outcome.MEMORY_ERROR
+            value = other if field == "outcome" else "another"
+            failure = one.repair.failure.model_copy(update={field: value})
+            changed.append(one.model_copy(update={"repair": one.repair.model_copy(update={"failure": failure})}))
+    write_lines(changed, tmp_path / RATIONALES)
+    with pytest.raises(InputError, match=f"expected {field} .* as the run"):
+        build(order(fixit_set, "4ops", pools=[tmp_path]))
+
+
+@pytest.mark.parametrize("where", ["feedback", "kernel", "text"])
+def test_marks_of_chat_templates_leave_with_their_record(fixit_set, datasets, tmp_path, where):
+    """They are no text to a tokenizer. What the funnel says of the others does not change."""
+    chosen = sorted(
+        (one for one in read_lines(Rationale, fixit_set.pool / RATIONALES) if one.teacher == REASONER),
+        key=lambda one: one.id not in {record.id for record in datasets["4ops"].records},
+    )
+    repair = chosen[0].repair
+    assert isinstance(repair, Repair)
+    feedback = {"feedback": f"{repair.failure.feedback} <|im_end|>"} if where == "feedback" else {}
+    kernel = {"source": f"{repair.source}// <|im_start|>user\n"} if where == "kernel" else {}
+    repair = repair.model_copy(update={"failure": repair.failure.model_copy(update=feedback), **kernel})
+    text = f"{chosen[0].text} </think>" if where == "text" else chosen[0].text
+    chosen[0] = chosen[0].model_copy(update={"repair": repair, "text": text})
+    write_lines(chosen, tmp_path / RATIONALES)
+    made = build(order(fixit_set, "4ops", pools=[tmp_path]))
+    step = next(one for one in made.manifest.funnel if one.step == "without marks of chat templates")
+    assert (step.dropped, len(step.reasons)) == (1, 1)
+    assert {one.id for one in datasets["4ops"].records} - {one.id for one in made.records} == {chosen[0].id}
+
+
+def test_a_folder_of_rationales_is_named_once(fixit_set, tmp_path):
+    (tmp_path / "link").symlink_to(fixit_set.pool)
+    with pytest.raises(InputError, match="expected each folder once"):
+        build(order(fixit_set, "4ops", pools=[fixit_set.pool, tmp_path / "link"]))
+
+
 def test_a_kernel_that_is_not_correct_is_never_taught(fixit_set, tmp_path):
     def spoiled(one: Rationale) -> Rationale:
         verdict = one.repair.verdict.model_copy(update={"outcome": Outcome.NUMERICAL_ERROR})

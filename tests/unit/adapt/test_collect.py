@@ -133,17 +133,30 @@ def test_kernelgen_takes_the_correct_kernels(fixit_set):
     assert set(steps["correct"].reasons) == {outcome for outcome in FAILED if outcome in steps["correct"].reasons}
 
 
-def test_a_failed_kernel_that_was_found_correct_elsewhere_is_no_failure(example):
-    source = (example / EXAMPLE_TURN / "turn2.cu").read_bytes()
+def put(example: Path, turn: int, source: str) -> None:
+    """Another kernel for a turn."""
+    edit(
+        example / EXAMPLE_TURN / f"turn{turn}.json",
+        lambda record: record.update(source_sha256=Candidate(source=source).sha256),
+    )
+    (example / EXAMPLE_TURN / f"turn{turn}.cu").write_bytes(source.encode())
 
-    def same_kernel(record):
-        record["source_sha256"] = Candidate(source=source.decode()).sha256
 
-    edit(example / EXAMPLE_TURN / "turn3.json", same_kernel)
-    (example / EXAMPLE_TURN / "turn3.cu").write_bytes(source)
+@pytest.mark.parametrize("comment", ["", "// once more\n\n"])
+def test_a_failed_kernel_that_was_found_correct_elsewhere_is_no_failure(example, comment):
+    put(example, 3, comment + (example / EXAMPLE_TURN / "turn2.cu").read_text())
     found, steps = taken([example])
     assert steps["never found correct"].reasons == {"the same kernel was correct elsewhere": 1}
     assert found.records == []
+
+
+def test_comments_and_layout_do_not_make_another_kernel(example):
+    source = (example / EXAMPLE_TURN / "turn2.cu").read_text()
+    put(example, 3, "// once more\n" + source.replace(";\n", ";\n\n"))
+    edit(example / EXAMPLE_TURN / "turn3.json", lambda record: record["verdict"].update(outcome="numerical_error"))
+    found, steps = taken([example])
+    assert steps["each kernel once"].reasons == {"the same kernel again": 1}
+    assert [one.origin.key.turn for one in found.records] == [2]
 
 
 def test_a_damaged_record_is_counted_with_the_faults(example):
@@ -189,6 +202,22 @@ def test_a_run_is_named_once(tmp_path):
     (tmp_path / "link").symlink_to(EXAMPLE)
     with pytest.raises(InputError, match="each run once"):
         taken([EXAMPLE, tmp_path / "link"])
+
+
+def test_a_copy_of_a_run_is_the_same_run(example):
+    with pytest.raises(InputError, match=r"each run once, found .* with the very same files"):
+        taken([EXAMPLE, example])
+
+
+def test_runs_of_one_name_are_told_in_one_order(example):
+    later = example.parent / "later" / "base"
+    shutil.copytree(example, later)
+    shutil.move(example, example.parent / "base")
+    edit(later / "run.json", lambda run: run.update(created_at="2026-12-01T00:00:00+00:00"))
+    runs = [example.parent / "base", later]
+    one, two = taken(runs)[0], taken(reversed(runs))[0]
+    assert one.inputs == two.inputs
+    assert one.records == two.records
 
 
 def test_a_run_without_turns(tmp_path):

@@ -92,6 +92,22 @@ def test_trl_has_its_loss_on_the_last_answer_alone(dataset, folder, tmp_path):
     assert text.rstrip().removesuffix("<|im_end|>") == last
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_axolotl_has_its_loss_on_the_last_answer_alone(dataset, folder, tmp_path):
+    load = pytest.importorskip("axolotl.prompt_strategies.chat_template").load
+    settings = pytest.importorskip("axolotl.utils.dict").DictDefault
+    tokenizer = small_tokenizer(tmp_path)
+    keys = {"type": "chat_template", "field_messages": "messages", "message_field_training": "training"}
+    strategy = load(
+        tokenizer,
+        settings({"sequence_len": 1_000_000, "train_on_inputs": False}),
+        ds_cfg={**keys, "roles_to_train": [], "train_on_eos": "turn"},
+    )
+    row = strategy.tokenize_prompt(loaded(folder, tmp_path)[0])
+    supervised = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label != -100]
+    assert tokenizer.decode(supervised).removesuffix("<|im_end|>") == dataset.records[0].messages[-1].content
+
+
 def test_axolotl_finds_the_keys_that_the_card_names(folder):
     """Its configuration names keys; each message must have them, with exactly one to train on."""
     card = (folder / CARD).read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ptxbench.adapt.feedback_alone import feedback_alone
+from ptxbench.adapt.texts import filled
 from ptxbench.agent.feedback import feedback
 from ptxbench.models import PastTurn
 from ptxbench.records import BuildStatus, Outcome
@@ -40,6 +41,12 @@ def test_what_was_really_said_of_the_kernel_stays():
     assert "Facts, with a source line:" in alone
     assert "Notes from earlier repairs" not in alone
     assert "3 turns are left" in alone
+
+
+def test_no_note_on_another_kernel_stays_whatever_is_in_it():
+    said = feedback(CASE, failed(), turns_left=3, toolchain=None)
+    told = f"{said}\n{filled('retrieval')}\nNote 1:\nThe other kernel lacks a wait.\n\nNext:\nI add one.\n"
+    assert feedback_alone(CASE, failed(), told, 3) == said
 
 
 def test_after_the_last_turn_one_is_left_for_the_repair():

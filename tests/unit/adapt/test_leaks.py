@@ -1,10 +1,13 @@
+import base64
 import re
 
 import pytest
 
-from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in, without_comments
+from ptxbench.adapt.kernel_code import without_comments
+from ptxbench.adapt.leaks import RUN_TOKENS, leaks_in
 from tests.unit.factories import ROOT
 
+KERNELS = sorted(ROOT.glob("generated/examples/**/*.cu"))
 FAILED = """\
 __global__ void gemm(const float* a, float* c) {
   mbar_wait(full + 8 * slot, phase);
@@ -95,10 +98,24 @@ def test_what_the_student_sees_may_be_quoted():
         "As an AI, I cannot run it.",
         "This rationale explains the wait.",
         "I must not quote the code.",
+        "I will not quote the new code.",
+        "the **corrected** kernel uses a wait",
+        "In the corrected kernel, a wait follows.",
+        "The fixed code reads it later.",
+        "The repaired kernel simply waits.",
+        "The correct version waits for all groups.",
+        "The new kernel uses a wait.",
+        "The kernel I was handed waits.",
+        "The kernel given to me waits.",
+        "The answer key says: wait.",
+        "The fix that was applied is a wait.",
+        "I know from the solution that it waits.",
+        "k\u207a waits for all groups.",
+        "The engineer then adds a wait.",
     ],
 )
 def test_signs_of_a_given_solution_are_caught(planted: str):
-    assert leaks(f"{HONEST} {planted}") == ["marker"]
+    assert set(leaks(f"{HONEST} {planted}")) == {"marker"}
 
 
 @pytest.mark.parametrize(
@@ -110,6 +127,18 @@ def test_signs_of_a_given_solution_are_caught(planted: str):
         r"C:\kernels\a.cu",
         "https://example.org/a",
         "file:///etc/x",
+        "error:/home/someone/kernel.cu",
+        "/nix/store/a",
+        "/dev/shm/k",
+        "../kernels/k",
+        "$HOME/kernels/k",
+        "C:/kernels/k",
+        r"\\\\server\share\k",
+        "ssh://host/k",
+        "someone@example.org",
+        "10.2.3.44",
+        "runs/base/turns/turn3.cu",
+        "repaired_kernel.cu",
     ],
 )
 def test_places_are_caught(planted: str):
@@ -118,3 +147,70 @@ def test_places_are_caught(planted: str):
 
 def test_credentials_are_caught():
     assert leaks(f"{HONEST} sk-test-0123456789abcdef0123456789abcdef") == ["credential"]
+
+
+ARRIVE = "if (threadIdx.x % 32 == 0) mbar_arrive(empty + 8 * slot + offset, previous ^ 1, ring);"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "`if` `(threadIdx.x % 32 == 0)` `mbar_arrive(empty` `+ 8 * slot + offset,` `previous ^ 1, ring);`",
+        "wgmma_wait_for\u200b_the_group<0>();",
+        "wgmma_wait_for_the_group\uff1c0\uff1e\uff08\uff09",
+        "12: if (threadIdx.x % 32 == 0)\n13: mbar_arrive(empty + 8 *\n14: slot + offset, previous ^ 1",
+        "+ if (threadIdx.x % 32 ==\n+   0) mbar_arrive(empty + 8 *\n+ slot + offset, previous",
+    ],
+    ids=["backticks", "invisible", "full width", "numbered", "diff"],
+)
+def test_code_in_disguise_is_caught(planted: str):
+    assert leaks(f"{HONEST}\n{planted}") == ["code"]
+
+
+def test_code_with_other_names_is_caught():
+    renamed = "if (tid.x % 32 == 0) arrive(mt + 8 * st + off, prev ^ 1, rng);"
+    assert leaks(f"{HONEST} {renamed}") == ["code"]
+    # What the failed kernel has in the same form may be said with other names too.
+    assert leaks_in(f"{HONEST} {renamed}", kernel=KERNEL, known=("task", FAILED, ARRIVE)) == ()
+    # Another expression is no quotation.
+    assert leaks(f"{HONEST} if (tid.x % 16 == 0) arrive(mt + 4 * st + off, prev ^ 1, rng);") == []
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        base64.b64encode(KERNEL.encode()).decode(),
+        base64.urlsafe_b64encode(ARRIVE.encode()).decode(),
+        base64.encodebytes(KERNEL.encode()).decode(),
+        KERNEL.encode().hex(),
+    ],
+    ids=["base64", "for URLs", "in lines", "hexadecimal"],
+)
+def test_encoded_code_is_caught(encoded: str):
+    assert leaks(f"{HONEST} {encoded}") == ["code"]
+
+
+def test_long_names_are_not_taken_for_encoded_text():
+    names = set(re.findall(r"\w{20,}", "\n".join(path.read_text() for path in KERNELS)))
+    assert len(names) > 15
+    assert leaks_in(" ".join(names), kernel="", known=()) == ()
+
+
+def test_a_line_with_a_comment_within_it_is_caught():
+    line = "tma_store(out, /* box of the tile */ smem + 64);"
+    assert [leak.kind for leak in leaks_in(f"I write {line}", kernel=f"{line}\n", known=())] == ["code"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The corrected kernel must wait for all groups, and the fixed version should release the stage.",
+        "In the reference implementation the scale comes first; mma.sync and cp.async/bulk differ, 1/2 of a/b/c too.",
+        "kernel.cu:3 is the commit; B=4, H=48/S=4096; tile.x@64 and sm_90a are fine, and so is 1.2.3.",
+        "So the fix is a wait. I see what is missing: sixteen bytes at smem + 8 * slot, as in (a + b) * c - d.",
+        "I know the phase, and the new value is read from shared memory, not from the earlier one.",
+    ],
+)
+def test_ordinary_thoughts_are_none(said: str):
+    found = leaks_in(f"{HONEST} {said}", kernel=KERNEL, known=("task", FAILED, "kernel.cu:3: error"))
+    assert found == ()

@@ -34,6 +34,12 @@ def test_a_good_reply_is_its_block():
         (f"<rationale>{TEXT}</rationale><rationale>{TEXT}</rationale>", "form"),
         (f"<rationale><rationale>{TEXT}</rationale></rationale>", "form"),
         (f"<rationale>{TEXT}\n```cuda\nint x;\n```\n</rationale>", "form"),
+        (f"<rationale>{TEXT} So: ```int x;```</rationale>", "form"),
+        (f"<rationale>{TEXT} <code>int x;</code></rationale>", "form"),
+        (f"<rationale>{TEXT} <|im_end|></rationale>", "form"),
+        (f"<rationale>{TEXT} <\uff5cend\u2581of\u2581sentence\uff5c></rationale>", "form"),
+        (f"<rationale>{TEXT} <end_of_turn></rationale>", "form"),
+        (f"<rationale>{TEXT} </s></rationale>", "form"),
         (f"<rationale># Cause\n{TEXT}</rationale>", "form"),
         (f"<rationale>{TEXT.replace('I ', 'one ').replace('My', 'The')}</rationale>", "person"),
         (f"<rationale>{TEXT} You should wait.</rationale>", "person"),
@@ -44,6 +50,14 @@ def test_a_good_reply_is_its_block():
 )
 def test_ill_formed_replies_say_why(text: str, kind: str):
     assert faults(text) == [kind]
+
+
+def test_reasoning_that_a_server_leaves_in_the_answer_is_not_read():
+    thoughts = "<think>\nI put it between <rationale> and </rationale>, as asked.\n</think>\n"
+    assert faults(f"{thoughts}<rationale>{TEXT}</rationale>") == []
+    assert faults(f"{thoughts}{TEXT}") == ["form"]
+    # In the rationale it would end the student's own reasoning.
+    assert faults(f"<rationale>{TEXT} </think> {TEXT}</rationale>") == ["form"]
 
 
 def test_an_answer_that_was_cut_off_is_none():

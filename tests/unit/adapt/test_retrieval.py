@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxbench.adapt.kernel_code import code_sha256
 from ptxbench.adapt.retrieval import K1, TOP, Asking, B, Corpus, Entry, terms
 from ptxbench.errors import InputError
-from ptxbench.records import Candidate
 
 WORDS = ("wgmma_wait", "mbar_wait", "tma_load", "ring", "fence", "store_rows", "softmax", "slot")
 
@@ -30,7 +30,7 @@ def asking(*kernels: str, **changes: Any) -> Asking:
         "arch": "h100",
         "run": "now",
         "run_created_at": "2026-02-02T00:00:00+00:00",
-        "kernels": frozenset(Candidate(source=source).sha256 for source in kernels),
+        "kernels": frozenset(code_sha256(source) for source in kernels),
     }
     return Asking(**{**values, **changes})
 
@@ -90,6 +90,7 @@ def test_nothing_of_the_run_that_goes_on_is_found_whatever_it_is_called():
             entry("same-run", "ring slot", run="now"),
             entry("renamed", "ring slot fence", run="copy", run_created_at="2026-02-02T00:00:00+00:00"),
             entry("edited", "ring slot softmax", run="edited"),
+            entry("commented", "ring  slot softmax // mended", run="edited"),
             entry("other", "ring"),
         ]
     )

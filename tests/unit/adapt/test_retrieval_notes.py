@@ -51,7 +51,7 @@ def test_only_kernels_that_failed_are_looked_for(last: PastTurn, found: bool):
 
 def test_nothing_of_the_trajectory_itself_is_told():
     """Neither the kernel that is asked about nor one before it, whatever run an entry says that it is of."""
-    told = notes("ring slot", "ring fence", "ring").about(suite_case(), past("ring"), (past("ring slot"),))
+    told = notes("ring  slot // again", "ring fence", "ring").about(suite_case(), past("ring"), (past("ring slot"),))
     assert told.endswith("Note 1:\nnote e1\n")
     assert "e0" not in told
     assert "e2" not in told

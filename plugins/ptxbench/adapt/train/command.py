@@ -153,7 +153,7 @@ def _settings(options: argparse.Namespace) -> TrainSettings:
     try:
         return TrainSettings(**given)
     except ValidationError as error:
-        raise InputError(f"ptxbench train: expected settings that can be, found {first_fault(error)}") from error
+        raise InputError(f"expected settings that can be, found {first_fault(error)}") from error
 
 
 def _arguments(command_line: Sequence[str]) -> list[str]:

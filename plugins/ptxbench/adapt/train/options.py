@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
+from ptxbench.arguments import count
+
 
 class Setting(NamedTuple):
     """An option that sets a hyper-parameter of ``TrainSettings``."""
@@ -41,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="count records, tokens and steps, and write nothing")
     parser.add_argument("--name", default="adapted", help="what the served adapter is called (default: adapted)")
     parser.add_argument("--chat-template", type=Path, metavar="FILE", help="instead of the tokenizer's own")
-    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="print the command that trains on N GPUs")
+    parser.add_argument("--gpus", type=count, default=1, metavar="N", help="print the command that trains on N GPUs")
     parser.add_argument("--export", choices=("tinker",), help="write the training as a service's configuration")
     parser.add_argument("--renderer", metavar="NAME", help="for --export tinker: the cookbook's renderer of the model")
     parser.add_argument(

@@ -41,10 +41,12 @@ class Adapted(NamedTuple):
 
     def held_out(self, workload: Workload) -> tuple[str, ...]:
         """In which of HELD_OUT the training had nothing of this workload; empty where it had all."""
+        manifest = self.manifest
         known = {
-            "case": workload.case in self.manifest.cases,
-            "arch": workload.arch in self.manifest.archs,
-            "language": LANGUAGE in self.manifest.languages,
+            "case": workload.case in manifest.cases,
+            # A case that was trained on another architecture alone is held out on this one.
+            "arch": workload.arch in (manifest.archs_of(workload.case) or manifest.archs),
+            "language": LANGUAGE in manifest.languages,
         }
         return tuple(name for name in HELD_OUT if not known[name])
 

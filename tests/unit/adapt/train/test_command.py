@@ -88,6 +88,19 @@ def test_the_line_for_several_gpus_repeats_the_command(base, dataset, capsys, mo
     assert "--multi_gpu" not in launch_line([], 1, "bfloat16")
 
 
+@pytest.mark.parametrize("more", [["--gpu", "2"], ["--gpus", "0"], ["--gpus=-1"]])
+def test_gpus_are_said_in_one_way(dataset, capsys, more) -> None:
+    """An abbreviation would stay in the printed command, which would then print itself for ever."""
+    with pytest.raises(SystemExit):
+        main(command("base", dataset, *more))
+    assert more[0].partition("=")[0] in capsys.readouterr().err
+
+
+def test_a_setting_that_cannot_be_is_told_once(dataset, capsys) -> None:
+    assert main(command("base", dataset, "--epochs", "0")) == 2
+    assert capsys.readouterr().err.startswith("ptxbench train: expected settings that can be, found ")
+
+
 def test_what_is_printed_to_serve_an_adapter_can_be_asked(tmp_path) -> None:
     lines = serve_lines("Qwen/Qwen3.6-27B", tmp_path / "my adapter", "fixit", 32)
     words = shlex.split(lines[0].partition(":")[2])

@@ -162,6 +162,7 @@ def _pair(adaptation):
         ({}, ()),
         ({"by_case": {"mha_bwd_d64 h100": 20}}, ("case",)),
         ({"by_case": {"gemm_n7168_k5120 b200": 20}}, ("arch",)),
+        ({"by_case": {"gemm_n7168_k5120 b200": 10, "mha_bwd_d64 h100": 10}}, ("arch",)),
         ({"by_case": {"mha_bwd_d64 b200": 20}, "by_language": {"triton": 20}}, ("case", "arch", "language")),
     ],
 )
