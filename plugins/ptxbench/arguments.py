@@ -43,7 +43,9 @@ def profiler(text: str) -> str:
     return text
 
 
-def add_trace_sets(command: argparse.ArgumentParser) -> None:
+def add_trace_sets(
+    command: argparse.ArgumentParser, purpose: str = "the collection that a run is of, if it is of one; repeatable"
+) -> None:
     """``--trace-set``, as ``trace_sets``: where the cases of a run are found that no suite has."""
     command.add_argument(
         "--trace-set",
@@ -52,5 +54,5 @@ def add_trace_sets(command: argparse.ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="PATH",
-        help="the collection that a run is of, if it is of one; repeatable",
+        help=purpose,
     )

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from ptxbench.arguments import TOKEN_VARIABLE, count, positive
+from ptxbench.arguments import TOKEN_VARIABLE, add_trace_sets, count, positive
 from ptxbench.errors import InputError
 from ptxbench.service.settings import (
     DEFAULT_DRAIN_S,
@@ -43,15 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a further folder with evidence for replay; repeatable",
     )
     parser.add_argument("--suite", default="all", metavar="NAME", help="what can be evaluated (default: all)")
-    parser.add_argument(
-        "--trace-set",
-        dest="trace_sets",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="a FlashInfer-Trace collection beside the suite; repeatable",
-    )
+    add_trace_sets(parser, "a FlashInfer-Trace collection beside the suite; repeatable")
     parser.add_argument(
         "--arch", metavar="ARCH", help="architecture of solutions that name none (default: the device's)"
     )
