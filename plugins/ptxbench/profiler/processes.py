@@ -104,3 +104,23 @@ class Handle:
     def close(self) -> None:
         """Let go."""
         os.close(self._descriptor)
+
+
+_lingering: list[Handle] = []
+
+
+def await_end(handle: Handle, timeout_s: float) -> None:
+    """Wait for a killed process's end and let go of it; what takes longer is remembered (``lingering``)."""
+    if handle.ended(timeout_s):
+        handle.close()
+    else:
+        _lingering.append(handle)
+
+
+def lingering() -> bool:
+    """Whether a killed process, which may still hold the device, has not ended yet."""
+    for handle in tuple(_lingering):
+        if handle.ended(0.0):
+            _lingering.remove(handle)
+            handle.close()
+    return bool(_lingering)

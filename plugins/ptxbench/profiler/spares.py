@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.containment import Choice
+from ptxbench.profiler.processes import lingering
 from ptxbench.profiler.worker import Worker, sandbox_command
 
 SPARES = 3
@@ -57,11 +58,21 @@ class Spares:
             self._or_dropped(spare, spare.warm)
 
     def settle(self) -> None:
-        """Wait until no context is being created and every retired sandbox is gone: either would disturb a timing."""
+        """Wait until no context is being created and every retired sandbox is gone: either would disturb a timing.
+
+        Raises InfrastructureError("busy_device") while a killed candidate keeps the device, which is not the next one's
+        fault.
+        """
         for spare in tuple(self._waiting):
             if spare.warming:
                 self._or_dropped(spare, spare.wait_ready)
         self.reap()
+        if lingering():
+            raise InfrastructureError(
+                "busy_device",
+                "a candidate's process was killed and has not let go of the device yet: nothing is timed beside it; "
+                "if it stays, reset the device",
+            )
 
     def retire(self, worker: Worker) -> None:
         """Kill a used sandbox now; its end, some 70 ms on the device, is waited for when somebody must know."""

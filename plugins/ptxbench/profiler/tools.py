@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
 from ptxbench.profiler.procedure import failed
+from ptxbench.profiler.processes import ending
 from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.state import WorkloadState
 from ptxbench.profiler.worker import Worker, sandbox_command
@@ -122,8 +123,12 @@ def _under_tool(
     passed = not failed(state.compare(draw, 0))
     ran = _finished(worker, passed) if finish else Ran(passed)
     worker.notify("quit")
-    if worker.exit_code(TOOL_END_TIMEOUT_S) is None:
+    code = worker.exit_code(TOOL_END_TIMEOUT_S)
+    if code is None:
         raise WorkerError(RunStatus.TIMEOUT, f"the tool did not end within {TOOL_END_TIMEOUT_S:.0f} s")
+    # A candidate may send signals here: a tool that was ended by one has not said all that it had to say.
+    if code < 0:
+        raise WorkerError(RunStatus.CRASHED, f"the tool {ending(code)}")
     return ran
 
 

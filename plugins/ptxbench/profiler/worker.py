@@ -29,7 +29,7 @@ from ptxbench.profiler.containment import TOOL, Choice, hidden_folders
 from ptxbench.profiler.endings import LIVING, end_orphans, remove_folder
 from ptxbench.profiler.environment import minimal_environment, parent_folder
 from ptxbench.profiler.objects import copy_object
-from ptxbench.profiler.processes import Handle, descendants, end_all, ending
+from ptxbench.profiler.processes import Handle, await_end, descendants, end_all, ending
 from ptxbench.profiler.replies import Inbox, Recording, WorkerError, expect_stage, failure_of, foreign, recording_of
 from ptxbench.records import Containment, RunStatus
 
@@ -374,8 +374,7 @@ class Worker:
         """Kill all processes, wait for their end and remove the private folders. Idempotent."""
         self.kill()
         if self._handle is not None:
-            self._handle.ended(GONE_TIMEOUT_S)
-            self._handle.close()
+            await_end(self._handle, GONE_TIMEOUT_S)
             self._handle = None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(KEEPERS_TIMEOUT_S)

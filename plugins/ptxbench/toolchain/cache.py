@@ -83,8 +83,11 @@ class BuildCache:
         """The cache's top folder."""
         return self._folder
 
-    def load(self, key: str) -> Built | None:
-        """The entry, marked as used now; None when there is none. A damaged entry is removed."""
+    def load(self, key: str, *, candidate_sha256: str | None = None) -> Built | None:
+        """The entry, marked as used now; None when there is none. A damaged entry is removed.
+
+        With ``candidate_sha256`` so is one that is no build of this source, or whose object is another than it says.
+        """
         entry = self._entry(key)
         identity = _identity(entry)
         try:
@@ -95,6 +98,8 @@ class BuildCache:
             build = Build.model_validate_json(text)
             if (build.status is BuildStatus.OK) != (content is not None):
                 raise ValueError("status and content differ")
+            if candidate_sha256 is not None and not _is_of(build, content, candidate_sha256):
+                raise ValueError("the entry is of another build")
         except (OSError, ValueError):
             # Absent, being removed or replaced by another process, or damaged; only the last is still there as it was.
             if identity is not None and _identity(entry) == identity:
@@ -224,6 +229,12 @@ def _rename_unless_there(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+
+
+def _is_of(build: Build, content: bytes | None, candidate_sha256: str) -> bool:
+    """Sums beside a file say that it is whole, and nothing of whose it is: whoever replaces it replaces them too."""
+    same = content is None or build.so_sha256 == hashlib.sha256(content).hexdigest()
+    return same and build.candidate_sha256 == candidate_sha256
 
 
 def _sums(text: bytes, content: bytes | None) -> str:

@@ -94,10 +94,11 @@ class Toolchain:
             raise InputError(f"expected an entry FILE::FUNCTION such as kernel.cu::run; found {candidate.entry!r}")
         key = self._key(candidate, arch)
         try:
-            built = self._cache.load(key)
+            built = self._cache.load(key, candidate_sha256=candidate.sha256)
             if built is None:
                 with self._cache.locked(key):
-                    built = self._cache.load(key) or self._build(key, candidate, symbol, arch)
+                    built = self._cache.load(key, candidate_sha256=candidate.sha256)
+                    built = built or self._build(key, candidate, symbol, arch)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise disk_full(self._cache.folder) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import spares as module
+from ptxbench.profiler.processes import Handle, await_end
 from ptxbench.profiler.spares import Spares
 from ptxbench.profiler.worker import Command
 from tests.unit.profiler.stand_in import CONNECT, HONEST, IMPORTED, LOADED, READY, is_alive, write_program
@@ -50,6 +52,19 @@ def test_spares_are_ready_when_taken_and_gone_when_closed(program: Path) -> None
     spares.retire(last)
     spares.close()
     assert not is_alive(last.process.pid)
+
+
+def test_nothing_is_timed_beside_a_killed_candidate_that_keeps_the_device(program: Path) -> None:
+    """A kernel that the driver cannot stop keeps its process: the next candidate is not measured beside it."""
+    spares = Spares(1)
+    with subprocess.Popen(["sleep", "100"]) as stuck:
+        await_end(Handle(stuck.pid), 0.0)
+        with pytest.raises(InfrastructureError, match="has not let go of the device yet") as caught:
+            spares.settle()
+        assert caught.value.kind == "busy_device"
+        stuck.kill()
+    spares.settle()
+    spares.close()
 
 
 def test_contexts_are_only_created_when_asked_for(program: Path) -> None:

@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import multiprocessing
 import os
 import shutil
@@ -81,6 +82,19 @@ def test_an_entry_of_another_format_is_no_entry(tmp_path: Path):
     (stored.so_path.parent / "build.json").write_text(text)
     (stored.so_path.parent / "SHA256SUMS").write_text(cache_module._sums(text.encode(), b"object"))
     assert cache.load(key(1)) is None
+
+
+def test_an_entry_that_is_whole_and_of_another_build_is_no_entry(tmp_path: Path):
+    """Sums beside it are no proof: a candidate that could write here replaced an object with them."""
+    cache = BuildCache(tmp_path)
+    own = build().model_copy(update={"so_sha256": hashlib.sha256(b"object").hexdigest()})
+    for number, content, candidate in ((1, b"other", "0" * 64), (2, b"object", "1" * 64), (3, b"object", "0" * 64)):
+        with cache.work_folder() as folder:
+            (folder / "x.so").write_bytes(content)
+            cache.store(key(number), own, folder / "x.so")
+        found = cache.load(key(number), candidate_sha256=candidate)
+        assert (found is not None) == (number == 3)
+        assert (cache.load(key(number)) is not None) == (number == 3), "it is removed, so that it is built again"
 
 
 def test_the_least_recently_used_entries_go_first(tmp_path: Path):
