@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -240,6 +242,20 @@ def test_a_spent_budget_leaves_the_rest_for_later(bench: Bench) -> None:
         assert (status, len(server.seen)) == (1, 1)  # of all sessions together
         assert explain(bench, server, repairs=2)[0] == 0
         assert len(server.seen) == 2
+
+
+def test_whoever_interrupts_is_told_how_to_go_on(bench: Bench) -> None:
+    def interrupted(seen: Seen) -> Step:
+        if seen.number == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return rationale(THOUGHTS)
+
+    with LlmServer(interrupted) as server:
+        status, output = explain(bench, server, "--concurrency=1", repairs=3)
+        assert (status, len(server.seen)) == (130, 2)
+        assert "run the same command again to go on" in output
+        assert explain(bench, server, "--concurrency=1", repairs=3)[0] == 0
+    assert len(server.seen) in (3, 4)  # the answer on the way may have been kept
 
 
 @contextmanager

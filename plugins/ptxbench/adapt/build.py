@@ -205,7 +205,7 @@ def _refuse_wrong(rationale: Rationale) -> None:
 
 
 def _marked(rationale: Rationale) -> str:
-    """Such a mark in a kernel or its feedback ends a turn for whoever tokenizes the record, or hides half of a kernel."""
+    """Such a mark ends a turn for whoever tokenizes the record, or hides half of a kernel."""
     repair = rationale.repair
     failed = (repair.failure.source, repair.failure.feedback) if isinstance(repair, Repair) else ()
     mark = mark_in(rationale.text, repair.source, *failed)

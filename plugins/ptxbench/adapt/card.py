@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 from ptxbench.adapt.funnel import funnel_table
@@ -28,7 +29,7 @@ def card(manifest: Manifest) -> str:
     """The text of ``README.md``. Nothing in it depends on when or where the dataset was built."""
     lines = [
         *_header(manifest),
-        f"# {manifest.name}: {manifest.recipe_content.title}",
+        f"# {_cell(manifest.name)}: {_cell(manifest.recipe_content.title)}",
         "",
         f"{_KINDS[manifest.kind]} Kernels are CUDA with inline PTX.",
         "",
@@ -60,7 +61,7 @@ def card(manifest: Manifest) -> str:
 def _header(manifest: Manifest) -> list[str]:
     return [
         "---",
-        f"pretty_name: PTXBench {manifest.name}",
+        f"pretty_name: {json.dumps(f'PTXBench {manifest.name}')}",  # a name may hold what YAML gives a meaning to
         "language: [en, code]",
         "task_categories: [text-generation]",
         "tags: [cuda, ptx, gpu-kernels, supervised-fine-tuning]",
@@ -135,4 +136,4 @@ def _limits() -> Iterable[str]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")

@@ -93,7 +93,11 @@ def run(options: argparse.Namespace, root: Path) -> int:
         from ptxbench.adapt import rationale_command, repair_command
 
         step = repair_command.run if options.step == "repair" else rationale_command.run
-        done = step(options, root)
+        try:
+            done = step(options, root)
+        except KeyboardInterrupt:
+            sys.stderr.write("Stopped. What was answered is kept: run the same command again to go on.\n")
+            raise
         _print(done.lines)
         return done.status
     return 0

@@ -10,4 +10,4 @@ LEAST_TOKENS, MOST_TOKENS = 150, 3000
 """Length of a rationale, in estimated tokens. Ours: below, it names no cause; the longest thoughts of the example runs
 have about as many."""
 RECORD_TOKENS = 65_536
-"""A training record has at most so many (PROTOCOL 7)."""
+"""A training record has at most so many; one with more is dropped (PROTOCOL 7)."""

@@ -53,9 +53,9 @@ _MARKERS = tuple(
         rf"\b(?:according\s+to|compar(?:ed|ing)\s+(?:to|with|against)|looking\s+at|as\s+(?:seen|shown|done)\s+in)\s+the\s+"
         rf"(?:{_GIVEN}|new|next|later)\s+(?:{_WORK})\b",
         r"\bthe\s+(?:diff|patch)\s+(?:shows?|changes?|between)\b|\banswer\s+key\b",
-        r"\bthe\s+(?:solution|answer|repair|fix)\s+(?:shows?|(?:that\s+)?(?:is|was)\s+(?:given|shown|applied|made))\b",
+        r"\bthe\s+(?:solution|answer|repair|fix)\s+(?:shows?|(?:that\s+)?was\s+(?:given|shown|applied))\b",
         r"\b(?:seen|saw|knew|known?|peek\w*\s+at|read)\s+(?:from\s+|in\s+)?the\s+(?:solution|answer|repair|fix)\b",
-        r"\bk\s?\+(?=\W|$)|\bk_plus\b|\bk\s+plus\b",
+        r"\bk\+(?=[^\w\s(+=]|\s+[A-Za-z]|\s*$)|\bk_plus\b|\bk\s+plus\s+(?![\d(])",  # not k+1, k + BK, k++
         r"\bteacher\b|\bground[- ]truth\b|\bin\s+hindsight\b|\bas\s+an\s+(?:ai|language\s+model)\b",
         r"\b(?:the|this|my)\s+rationale\b|\bthe\s+(?:student|instructions?)\s+(?:asks?|says?|wants?|should)\b",
         r"\bthe\s+engineer\b|\bfor\s+me\s+alone\b",

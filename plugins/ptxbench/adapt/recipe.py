@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ptxbench.adapt.defaults import RECORD_TOKENS
 from ptxbench.cases.yaml_file import read_yaml
 from ptxbench.errors import InputError
 from ptxbench.records import Outcome, Record
@@ -25,8 +26,6 @@ FAILED = (
 """Outcomes that a repair can be written for. The paper's labels are compilation, runtime, timeout and numerical errors;
 what it has no label of its own for (memory errors that only a sanitizer sees, wrong shapes) is ours. No kernel, no
 verdict, a fault of the machinery and forbidden code are nothing to repair."""
-MOST_TOKENS = 65_536
-"""Records with more are dropped (PROTOCOL 7)."""
 
 Kind = Literal["fixit", "kernelgen"]
 Reasoning = Literal["any", "other", "self"]
@@ -54,7 +53,7 @@ class Recipe(Record):
     """Records of each definition and architecture at most; the rest leaves in proportion to (outcome, turn)."""
     seed: Count = 0
     """Of which ones leave."""
-    max_tokens: Annotated[int, Field(ge=1)] = MOST_TOKENS
+    max_tokens: Annotated[int, Field(ge=1)] = RECORD_TOKENS
 
     @model_validator(mode="after")
     def _cap_where_balanced(self) -> Self:

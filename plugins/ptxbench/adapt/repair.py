@@ -14,6 +14,7 @@ from ptxbench.adapt.model import Failure, Provenance, Repair
 from ptxbench.adapt.texts import VERSION, digest, filled
 from ptxbench.agent import RunStore, TrajectoryPlan
 from ptxbench.agent.conversation import ConversingModel, Opening
+from ptxbench.agent.dialogue import fenced
 from ptxbench.agent.feedback.goal_text import goal_text
 from ptxbench.agent.files import write_record
 from ptxbench.agent.goal import Goal
@@ -112,7 +113,7 @@ class Task(NamedTuple):
         told = filled("repair", goal=goal_text(self.goal, case, None), turns=self.turns)
         messages = (
             *failure.prompt,
-            Message(role="assistant", content=f"```cuda\n{failure.source.rstrip()}\n```"),
+            Message(role="assistant", content=fenced(failure.source)),
             Message(role="user", content=f"{failure.feedback.rstrip()}\n\n{told}"),
         )
         identity = failure.prompt_identity

@@ -103,23 +103,7 @@ def _work(
     from ptxbench.toolchain import Toolchain
 
     evaluator = Evaluator(Toolchain.discover, max(1, os.cpu_count() or 1), teacher.meter)
-    telling = Telling(
-        opening=lambda case, variant, number: task.opening(case, ledger.find(case, variant, number)), goal=task.goal
-    )
-    model = ConversingModel(
-        teacher.entry,
-        task.turns,
-        _no_pack,
-        lambda: Connection(
-            client=teacher.client,
-            replies=store,
-            budget=teacher.budget,
-            meter=teacher.meter,
-            stopped=teacher.stop.is_set,
-            toolchain=evaluator.borrowed_toolchain,
-        ),
-        lambda: telling,
-    )
+    model = _model(store, ledger, teacher, task, evaluator)
     plans = plan_repairs(assigned, model, task, cases.of)
     engine = Engine(
         plans,
@@ -144,6 +128,27 @@ def _work(
         finally:
             model.close()
     return faults
+
+
+def _model(store: RunStore, ledger: Ledger, teacher: Teacher, task: Task, evaluator: Evaluator) -> ConversingModel:
+    """The teacher as the loop asks a model: each trajectory begins with its failure."""
+    telling = Telling(
+        opening=lambda case, variant, number: task.opening(case, ledger.find(case, variant, number)), goal=task.goal
+    )
+    return ConversingModel(
+        teacher.entry,
+        task.turns,
+        _no_pack,
+        lambda: Connection(
+            client=teacher.client,
+            replies=store,
+            budget=teacher.budget,
+            meter=teacher.meter,
+            stopped=teacher.stop.is_set,
+            toolchain=evaluator.borrowed_toolchain,
+        ),
+        lambda: telling,
+    )
 
 
 def _no_pack(case: Case) -> Pack:

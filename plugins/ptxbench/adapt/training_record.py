@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ptxbench.adapt.model import Correct, Rationale, Repair, TrainingMessage, TrainingRecord
+from ptxbench.agent.dialogue import fenced
 from ptxbench.packs import count_tokens, estimate_tokens
 from ptxbench.records import Language, Message, Outcome
 
@@ -90,8 +91,3 @@ def _unsupervised(message: Message) -> TrainingMessage:
 def thought(text: str) -> str:
     """A rationale as the student says it: between the marks that reasoning models put around their thinking."""
     return f"<think>\n{text.strip()}\n</think>"
-
-
-def fenced(source: str) -> str:
-    """A kernel as an answer holds it: the instructions ask for one block."""
-    return f"```cuda\n{source.rstrip()}\n```"

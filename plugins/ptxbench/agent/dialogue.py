@@ -36,7 +36,9 @@ def said(last: PastTurn, history: Sequence[PastTurn], opening: Sequence[Message]
         exchange = past.record.exchange
         if exchange is None or exchange.reply is None:
             messages += [] if messages else opening
-            messages += [Message(role="assistant", content=_fenced(past.source))]
+            messages += [
+                Message(role="assistant", content=NOTHING_SAID if past.source is None else fenced(past.source))
+            ]
         else:
             messages += exchange.added
             messages.append(Message(role="assistant", content=answer(exchange.reply)))
@@ -100,14 +102,15 @@ def answer(reply: Reply) -> str:
     """What a reply said, as later prompts repeat it: its text, and the kernel that was handed over as a file."""
     if reply.source is None:
         return reply.text if reply.text.strip() else NOTHING_SAID
-    return "\n\n".join(filter(None, (reply.text.strip(), _fenced(reply.source))))
+    return "\n\n".join(filter(None, (reply.text.strip(), fenced(reply.source))))
+
+
+def fenced(source: str) -> str:
+    """A kernel as an answer holds it: the instructions ask for one block."""
+    return f"```cuda\n{source.rstrip()}\n```"
 
 
 def _before(record: TurnRecord) -> int | None:
     """The turn that this one's messages follow. Always an earlier one, whatever a file says."""
     follows = record.follows
     return follows if follows is not None and follows < record.key.turn else None
-
-
-def _fenced(source: str | None) -> str:
-    return NOTHING_SAID if source is None else f"```cuda\n{source.rstrip()}\n```"

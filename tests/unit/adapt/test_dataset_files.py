@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from ptxbench.adapt.build import Dataset, Order, build, write
+from ptxbench.adapt.card import card
 from ptxbench.adapt.collect import Sources
 from ptxbench.adapt.manifest import CARD, PARQUET, PROMPT_COMPLETION, TRAIN
 from ptxbench.adapt.recipe import find_recipe
@@ -58,6 +60,16 @@ def test_hugging_face_datasets_finds_both_forms_through_the_card(dataset, folder
     assert whole[0]["id"] == dataset.records[0].id
     halves = loaded(folder, tmp_path, "prompt_completion")
     assert set(halves.column_names) == {"id", "prompt", "completion"}
+
+
+def test_a_card_is_read_whatever_its_names_are(dataset, tmp_path):
+    recipe = dataset.manifest.recipe_content.model_copy(update={"title": "two\nlines"})
+    named = dataset.manifest.model_copy(update={"name": "mine: #1 [a", "recipe_content": recipe})
+    named = named.model_copy(update={"licences": {"written by x": "a|b\n\n# c"}})
+    text = card(named)
+    assert yaml.safe_load(text.split("---\n")[1])["pretty_name"] == "PTXBench mine: #1 [a"
+    assert "# mine: #1 [a: two lines\n" in text
+    assert "| written by x | a\\|b # c |\n" in text
 
 
 def test_hugging_face_datasets_reads_the_lines_as_they_are(dataset, folder, tmp_path):

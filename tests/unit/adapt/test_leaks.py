@@ -93,6 +93,7 @@ def test_what_the_student_sees_may_be_quoted():
         "I was given the repaired code.",
         "The diff shows a new wait.",
         "k+ waits for all groups.",
+        "This is k+.",
         "In hindsight the wait is missing.",
         "the teacher wants a wait",
         "As an AI, I cannot run it.",
@@ -208,6 +209,7 @@ def test_a_line_with_a_comment_within_it_is_caught():
         "In the reference implementation the scale comes first; mma.sync and cp.async/bulk differ, 1/2 of a/b/c too.",
         "kernel.cu:3 is the commit; B=4, H=48/S=4096; tile.x@64 and sm_90a are fine, and so is 1.2.3.",
         "So the fix is a wait. I see what is missing: sixteen bytes at smem + 8 * slot, as in (a + b) * c - d.",
+        "Block k + 1 is loaded while k is multiplied: k+1, k + BK, k++, (k+1) % 4, k plus 1, and k += 64.",
         "I know the phase, and the new value is read from shared memory, not from the earlier one.",
     ],
 )

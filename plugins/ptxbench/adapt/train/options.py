@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import NamedTuple
 
+from ptxbench.adapt.defaults import RECORD_TOKENS
 from ptxbench.arguments import count
 
 
@@ -23,7 +24,7 @@ SETTINGS: dict[str, Setting] = {
     "epochs": Setting(int, 5, "passes over the records"),
     "batch": Setting(int, 2, "records of one step, over all processes"),
     "learning_rate": Setting(float, 4.65e-4, "of the first step; it falls linearly to 0"),
-    "max_tokens": Setting(int, 65_536, "records with more are dropped and counted"),
+    "max_tokens": Setting(int, RECORD_TOKENS, "records with more are dropped and counted"),
     "checkpoint_steps": Setting(int, 50, "steps from checkpoint to checkpoint"),
     "seed": Setting(int, 0, "of the order of records and the adapter's first weights"),
     "alpha": Setting(int, 32, "the adapter is scaled by alpha / rank"),

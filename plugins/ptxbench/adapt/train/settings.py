@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ptxbench.adapt.defaults import RECORD_TOKENS
 from ptxbench.records import Record
 
 Positive = Annotated[int, Field(ge=1)]
@@ -26,13 +27,13 @@ class TrainSettings(Record):
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
     seed: Annotated[int, Field(ge=0)] = 0
     """Of the order of records and of the adapter's first weights."""
-    max_tokens: Positive = 65_536
+    max_tokens: Positive = RECORD_TOKENS
     """Records with more are dropped and counted, never cut."""
     checkpoint_steps: Positive = 50
 
     alpha: Positive = 32
     """The adapter is scaled by alpha / rank. Not in our documents; 32 is what the Tinker service does, whose cookbook
-    has the published optimizer settings as its defaults (docs/adaptation.md)."""
+    has the published optimizer settings as its defaults (docs/adaptation-train.md)."""
     targets: tuple[str, ...] = ("all-linear",)
     """Layers that get an adapter: PEFT's word for all linear layers but the output layer, or names. Not published."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0

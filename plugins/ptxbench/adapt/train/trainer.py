@@ -117,9 +117,6 @@ def _arguments(job: Job) -> Any:  # noqa: ANN401 - TRL's own
 
     settings = job.settings
     cpu = not torch.cuda.is_available()
-    checkpointing = "activation_checkpointing"
-    if checkpointing not in {field.name for field in dataclasses.fields(SFTConfig)}:
-        checkpointing = "gradient_checkpointing"  # what transformers called it before 5.20
     return SFTConfig(
         output_dir=str(job.out / CHECKPOINTS),
         # One record at a time on a GPU: nothing is padded, and a batch is as large as the longest record.
@@ -154,8 +151,14 @@ def _arguments(job: Job) -> Any:  # noqa: ANN401 - TRL's own
         activation_offloading=settings.offload,
         disable_tqdm=True,
         report_to="none",
-        **{checkpointing: True},
+        **{_checkpointing(SFTConfig): True},
     )
+
+
+def _checkpointing(config: Any) -> str:  # noqa: ANN401 - TRL's own
+    """What transformers calls it: another name before 5.20."""
+    now = "activation_checkpointing"
+    return now if now in {field.name for field in dataclasses.fields(config)} else "gradient_checkpointing"
 
 
 def _targets(settings: TrainSettings) -> str | list[str]:
