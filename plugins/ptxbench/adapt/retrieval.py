@@ -92,7 +92,8 @@ class Corpus:
         self.entries = tuple(sorted(entries, key=lambda entry: entry.id))
         if not self.entries:
             raise InputError(
-                "--retrieval-from: expected repairs with notes, found none (KernelGen's kernels repair none); name another file"
+                "--retrieval-from: expected repairs with notes, found none (KernelGen's kernels repair none); "
+                "name another file"
             )
         ids = [entry.id for entry in self.entries]
         if len(set(ids)) != len(ids):
