@@ -14,8 +14,10 @@ from ptxbench.adapt.chat_marks import mark_in
 from ptxbench.adapt.collect import Collected, Sources, collect
 from ptxbench.adapt.dataset_files import dataset_files, jsonl
 from ptxbench.adapt.funnel import Funnel, Step
+from ptxbench.adapt.leaks import leaks_in
 from ptxbench.adapt.manifest import MANIFEST, Manifest, PoolInput
 from ptxbench.adapt.model import RATIONALES, REPAIRS, Correct, Failure, Rationale, Repair, TrainingRecord, read_lines
+from ptxbench.adapt.rationale import subject_of
 from ptxbench.adapt.recipe import Selection
 from ptxbench.adapt.training_record import Counter, training_record
 from ptxbench.errors import InputError
@@ -212,9 +214,17 @@ def _marked(rationale: Rationale) -> str:
     return f"holds {mark}" if mark else ""
 
 
+def _leaking(rationale: Rationale) -> str:
+    """``explain`` looked for leaks with the rules of its day, and a file may have been edited since."""
+    subject = subject_of(rationale.repair)
+    found = leaks_in(rationale.text, kernel=subject.kernel, known=subject.known)
+    return f"{found[0].kind} in the rationale" if found else ""
+
+
 def _limited(rationales: Sequence[Rationale], funnel: Funnel, order: Order) -> list[TrainingRecord]:
     recipe = order.selection.recipe
     rationales = funnel.keep("without marks of chat templates", rationales, _marked)
+    rationales = funnel.keep("without leaks by today's rules", rationales, _leaking)
     records = [training_record(one, order.counter) for one in rationales]
     records.sort(key=lambda one: (one.case, one.arch, one.outcome, one.turn, one.id))
     step = f"within {recipe.max_tokens:,} tokens"

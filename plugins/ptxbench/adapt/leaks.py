@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from ptxbench.adapt.kernel_code import tokens_of, without_comments
@@ -25,6 +26,8 @@ ENCODED_BYTES = 16
 """A word that stands for so many printable characters in base64 or hexadecimal is no name. Ours: no long name of the
 example kernels does (tested)."""
 _SHOWN = 80
+_KEPT_TEXTS = 32
+"""Prompts, which are long and of which many records have the same."""
 
 _PROSE_SIGNS = frozenset(",.;:!?'\"")
 _QUOTED_LINE = re.compile(r"^[ \t]*(?:\d+[ \t]*[:|.)]|[>+|-])[ \t]?", re.MULTILINE)
@@ -103,6 +106,11 @@ def leaks_in(text: str, *, kernel: str, known: Sequence[str]) -> tuple[Leak, ...
     return (*_code(text, kernel, known), *_markers(text), *_paths(text, known), *_credentials(text))
 
 
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _bare(text: str) -> str:
+    return without_comments(text)
+
+
 def _seen(text: str) -> str:
     """The text as a reader sees it: letters in their usual form, without what is invisible, and without backticks."""
     usual = unicodedata.normalize("NFKC", text)
@@ -111,7 +119,7 @@ def _seen(text: str) -> str:
 
 def _code(text: str, kernel: str, known: Sequence[str]) -> Iterator[Leak]:
     code = without_comments(kernel)
-    others = [each for other in known for each in (other, without_comments(other))]
+    others = [each for other in known for each in (other, _bare(other))]
     listed = _QUOTED_LINE.sub("", text)
     found = (
         _lines(text, kernel, code, known)
@@ -127,7 +135,7 @@ def _code(text: str, kernel: str, known: Sequence[str]) -> Iterator[Leak]:
 
 def _lines(text: str, kernel: str, code: str, known: Sequence[str]) -> str:
     """A line of the kernel that a text holds, as code alone or with the comments within it; or nothing."""
-    seen = {_squeezed(line).rstrip(";{}") for other in known for line in without_comments(other).split("\n")}
+    seen = frozenset[str]().union(*map(_squeezed_lines, known))
     squeezed = _squeezed(text)
     for line, whole in dict.fromkeys(zip(code.split("\n"), kernel.split("\n"), strict=True)):
         bare = _squeezed(line).rstrip(";{}")
@@ -137,14 +145,17 @@ def _lines(text: str, kernel: str, code: str, known: Sequence[str]) -> str:
     return ""
 
 
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _squeezed_lines(text: str) -> frozenset[str]:
+    return frozenset(_squeezed(line).rstrip(";{}") for line in _bare(text).split("\n"))
+
+
 def _repeated(text: str, code: str, others: Sequence[str]) -> str:
     """Tokens of the kernel in a row, or nothing."""
-    new = _runs(code) - {run for other in others for run in _runs(other)}
-    tokens = tokens_of(text)
-    for at in range(len(tokens) - RUN_TOKENS + 1):
-        if tuple(tokens[at : at + RUN_TOKENS]) in new:
-            return " ".join(tokens[at : at + RUN_TOKENS])
-    return ""
+    shared = _runs(text) & _runs(code)
+    if shared:
+        shared = shared.difference(*map(_runs, others))
+    return " ".join(min(shared, default=()))
 
 
 def _renamed(text: str, code: str, others: Sequence[str]) -> str:
@@ -190,9 +201,9 @@ def _decoded(word: str) -> Iterator[bytes]:
         yield base64.b64decode(word[: len(word) // 4 * 4], altchars=b"-_" if set(word) & set("-_") else None)
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
+def _runs(text: str) -> frozenset[tuple[str, ...]]:
     tokens = tokens_of(text)
-    return {tuple(tokens[at : at + RUN_TOKENS]) for at in range(len(tokens) - RUN_TOKENS + 1)}
+    return frozenset(tuple(tokens[at : at + RUN_TOKENS]) for at in range(len(tokens) - RUN_TOKENS + 1))
 
 
 def _markers(text: str) -> Iterator[Leak]:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ptxbench.adapt.defaults import ATTEMPTS, RECORD_TOKENS
 from ptxbench.adapt.dossier import Asked, Dossier, Dossiers
+from ptxbench.adapt.model import Correct, Repair
 from ptxbench.adapt.rationale_rules import Fault, Reading, Window, read_rationale
 from ptxbench.adapt.teacher import Teacher
 from ptxbench.adapt.texts import filled
@@ -51,6 +52,14 @@ class Subject(NamedTuple):
     def tokens(self) -> int:
         """Of the record, without a rationale; estimated."""
         return sum(map(estimate_tokens, (*self.known, self.kernel)))
+
+
+def subject_of(repair: Repair | Correct) -> Subject:
+    """What the rationale of a kernel is of."""
+    if isinstance(repair, Correct):
+        return Subject(repair.id, repair.prompt, None, "", repair.source)
+    failure = repair.failure
+    return Subject(repair.id, failure.prompt, failure.source, failure.feedback, repair.source)
 
 
 class Written(NamedTuple):

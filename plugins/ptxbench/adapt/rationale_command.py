@@ -41,8 +41,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, root: Path) -> Result:
     """Have rationales written. Raises InputError, InfrastructureError."""
     from ptxbench.adapt.model import RATIONALES, write_lines
+    from ptxbench.adapt.rationale import subject_of
     from ptxbench.adapt.rationale_rules import Window
-    from ptxbench.adapt.rationale_session import Desk, rationales_of, read_kernels, subject_of, write_rationales
+    from ptxbench.adapt.rationale_session import Desk, rationales_of, read_kernels, write_rationales
     from ptxbench.adapt.teacher import find_teacher
 
     del root

@@ -112,14 +112,6 @@ def _keys(line: bytes) -> Collection[str]:
     return ()
 
 
-def subject_of(repair: Repair | Correct) -> Subject:
-    """What the rationale of a kernel is of."""
-    if isinstance(repair, Correct):
-        return Subject(repair.id, repair.prompt, None, "", repair.source)
-    failure = repair.failure
-    return Subject(repair.id, failure.prompt, failure.source, failure.feedback, repair.source)
-
-
 def rationales_of(repairs: Sequence[Repair | Correct], session: Session, teacher: str) -> list[Rationale]:
     """The records of what was written, sorted by id."""
     found = (

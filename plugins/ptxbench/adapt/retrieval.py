@@ -91,7 +91,10 @@ class Corpus:
             raise InputError("--retrieval: expected the package bm25s, found none; pip install 'ptxbench[adapt]'")
         self.entries = tuple(sorted(entries, key=lambda entry: entry.id))
         if not self.entries:
-            raise InputError("--retrieval-from: expected repairs with notes, found none; name another file")
+            raise InputError(
+                "--retrieval-from: expected repairs with notes, found none (KernelGen's kernels repair none); "
+                "name another file"
+            )
         ids = [entry.id for entry in self.entries]
         if len(set(ids)) != len(ids):
             twice = next(each for each in ids if ids.count(each) > 1)

@@ -177,6 +177,18 @@ def test_marks_of_chat_templates_leave_with_their_record(fixit_set, datasets, tm
     assert {one.id for one in datasets["4ops"].records} - {one.id for one in made.records} == {chosen[0].id}
 
 
+def test_a_leak_that_was_planted_in_the_file_leaves_with_its_record(fixit_set, datasets, tmp_path):
+    mine = {record.id for record in datasets["4ops"].records}
+    chosen = [one for one in read_lines(Rationale, fixit_set.pool / RATIONALES) if one.teacher == REASONER]
+    at = next(number for number, one in enumerate(chosen) if one.id in mine)
+    chosen[at] = chosen[at].model_copy(update={"text": f"{chosen[at].text} The corrected kernel uses a wait."})
+    write_lines(chosen, tmp_path / RATIONALES)
+    made = build(order(fixit_set, "4ops", pools=[tmp_path]))
+    step = next(one for one in made.manifest.funnel if one.step == "without leaks by today's rules")
+    assert step.reasons == {"marker in the rationale": 1}
+    assert mine - {one.id for one in made.records} == {chosen[at].id}
+
+
 def test_a_folder_of_rationales_is_named_once(fixit_set, tmp_path):
     (tmp_path / "link").symlink_to(fixit_set.pool)
     with pytest.raises(InputError, match="expected each folder once"):
