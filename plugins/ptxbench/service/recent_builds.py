@@ -16,8 +16,8 @@ MOST = 64
 class RecentBuilds(Toolchain):
     """``Toolchain`` without a look at the disk for the last builds that succeeded."""
 
-    def __init__(self, tools: Tools, cache: BuildCache, limits: Limits | None = None) -> None:
-        super().__init__(tools, cache, limits)
+    def __init__(self, tools: Tools, cache: BuildCache, limits: Limits | None = None, *, screened: bool = True) -> None:
+        super().__init__(tools, cache, limits, screened=screened)
         self._recent: OrderedDict[tuple[str, str, str], Built] = OrderedDict()
         self._guard = threading.Lock()
 

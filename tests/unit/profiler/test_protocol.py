@@ -34,7 +34,7 @@ def test_local_without_a_device_is_an_error_that_says_what_to_do(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["", "Local", "remote"])
 def test_unknown_name_lists_the_known(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"expected auto, local, replay or the URL of a service, found {name!r}"):
+    with pytest.raises(InputError, match=f"expected auto, local, replay, ray or the URL of a service, found {name!r}"):
         open_profiler(name, root=tmp_path, evidence_roots=())
 
 
