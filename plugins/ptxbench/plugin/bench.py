@@ -55,6 +55,8 @@ class Bench:
         self.stop = threading.Event()
         self.resolved: dict[str, TurnRecord] = {}
         """Turn id -> what a turn was resolved to in this process, as it is stored."""
+        self.told: dict[str, list[tuple[str, str]]] = {}
+        """Turn id -> JUnit properties of that."""
         self._run_folder = run_folder
         self._allotment = allotment
         self._budget: Budget | None = None

@@ -112,7 +112,7 @@ def _spare_garbage(config: pytest.Config) -> None:
     """Look for cyclic garbage less often: what a session makes is kept, and looking through it again and again was a
     third of a finished run's time."""
     before = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
+    gc.set_threshold(500_000, 20, 100)
     # First here is last there: pytest itself collects garbage when it ends.
     config.add_cleanup(lambda: gc.set_threshold(*before))
     config.add_cleanup(gc.unfreeze)
