@@ -35,11 +35,19 @@ def sample() -> ClockSample | None:
 
 @cache
 def device() -> tuple[Any, Any] | None:
-    """The bindings and the device's handle. By UUID: NVML knows nothing of CUDA_VISIBLE_DEVICES."""
+    """The bindings and the handle of the device that this process works on, asked for once; None without NVML."""
+    try:
+        return open_device(device_uuid())
+    except Exception:  # as above
+        return None
+
+
+def open_device(uuid: str | None) -> tuple[Any, Any] | None:
+    """The bindings and a device's handle. By UUID: NVML knows nothing of CUDA_VISIBLE_DEVICES."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(device_uuid())
-    except Exception:  # as above; asked once, so that a machine without NVML pays once
+        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:  # whatever is missing: the device is measured on, and not watched
         return None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ptxbench.profiler.clocks import REASONS
+from ptxbench.profiler.clocks import REASONS, open_device
 from ptxbench.profiler.pool.readings import NoReader, Reader, Readings
 
 BUSY_WINDOW_S = 2.0
@@ -26,15 +26,8 @@ T = TypeVar("T")
 
 def open_reader(uuid: str | None, pid: Callable[[], int | None]) -> Reader:
     """A reader of the device of this UUID, whose oracle is the process ``pid``; one that tells nothing without NVML."""
-    if uuid is None:
-        return NoReader()
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return NvmlReader(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid), pid)
-    except Exception:  # whatever is missing: the device is measured on, and not watched
-        return NoReader()
+    found = open_device(uuid) if uuid is not None else None
+    return NoReader() if found is None else NvmlReader(*found, pid)
 
 
 class NvmlReader:

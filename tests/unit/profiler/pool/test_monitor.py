@@ -18,26 +18,18 @@ from ptxbench.records import Evidence
 from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import make_baseline, suite_case
 from tests.unit.profiler.pool.conftest import Open
-from tests.unit.profiler.pool.parts import CASES, QUICK, SOON_S, built, evaluate, states, together, wait_until
-
-HOT = 93
-
-
-def once(action, operation: str = "evaluate", skip: int = 0):
-    """A ``before`` hook that acts at the n-th operation of a kind alone."""
-    left = [skip]
-
-    def before(device: ReplayDevice, found: str) -> None:
-        if found == operation:
-            left[0] -= 1
-            if left[0] == -1:
-                action(device)
-
-    return before
-
-
-def heat(device: ReplayDevice) -> None:
-    device.readings = replace(device.readings, temperature_c=HOT)
+from tests.unit.profiler.pool.parts import (
+    CASES,
+    QUICK,
+    SOON_S,
+    built,
+    evaluate,
+    heat,
+    once,
+    states,
+    together,
+    wait_until,
+)
 
 
 def cool(device: ReplayDevice) -> None:
