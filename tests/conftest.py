@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["pytester"]
 
@@ -16,6 +17,13 @@ pytest_plugins = ["pytester"]
 for _library in ("yaml", "httpx", "httpcore", "anyio._backends._asyncio"):
     with suppress(ImportError):
         import_module(_library)
+
+# How long an example takes says what else the machine does, so no test fails for it. Where a change is judged (.ci/run)
+# the examples are always the same: a new one that fails must not stop another change.
+settings.register_profile(
+    "ptxbench", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
+settings.load_profile("ptxbench")
 
 ROOT = Path(__file__).parents[1]
 HOPPER = (9, 0)

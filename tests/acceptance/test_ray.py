@@ -54,6 +54,7 @@ def cluster(build_cache: Path, client_port: int | None) -> Iterator[Any]:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "plugins"), str(ROOT), *sys.path[1:]]))
         patch.setenv("PTXBENCH_CACHE", str(build_cache))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")  # as docs/scale.md says, for the client server
         head = {"num_cpus": 1, "resources": {"gpu_sm100": 1}, "ray_client_server_port": client_port, **MODEST}
         with warnings.catch_warnings():
             # Ray leaves two files of its client server's to the collector.

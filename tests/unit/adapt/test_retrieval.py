@@ -59,7 +59,7 @@ def scores_by_hand(documents: list[list[str]], query: list[str]) -> list[float]:
     return found
 
 
-@settings(deadline=None, max_examples=60)  # the first example imports the package
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=12), min_size=1, max_size=6), st.data())
 def test_the_order_is_that_of_bm25(documents: list[list[str]], data: st.DataObject):
     query = data.draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6))

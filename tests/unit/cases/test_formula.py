@@ -5,7 +5,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.cases.formula import MAX_BITS, FormulaError, evaluate
@@ -79,7 +79,6 @@ def _combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds(lambda left, op, right: f"({left} {op} {right})", inner, operators, inner)
 
 
-@settings(deadline=None)
 @given(st.recursive(st.sampled_from(["M", "N", "zero", "1", "7", "64"]), _combine, max_leaves=12))
 def test_agrees_with_exact_arithmetic(formula):
     exact = "".join(f"Fraction({part})" if part.isdigit() else part for part in _split(formula))
@@ -99,7 +98,6 @@ def _split(formula: str) -> list[str]:
     return re.findall(r"\d+|\w+|//|\S", formula)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="MN12 +-*/().[]'\\\n_a,:", max_size=40))
 def test_any_text_is_a_value_or_a_formula_error(formula):
     with suppress(FormulaError):

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.cases.yaml_file import read_yaml
@@ -93,7 +93,6 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(PLAIN)
 def test_agrees_with_json(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "json.yaml"
@@ -101,7 +100,6 @@ def test_agrees_with_json(tmp_path_factory, value):
     assert read_yaml(path).data == value
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.lists(st.text("xyz 0.:-#'", max_size=5), max_size=3)))
 def test_reads_back_what_yaml_writes(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "written.yaml"
@@ -111,7 +109,6 @@ def test_reads_back_what_yaml_writes(tmp_path_factory, value):
     assert read_yaml(path).data == value
 
 
-@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "any.yaml"

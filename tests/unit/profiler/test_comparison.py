@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ptxbench.profiler import comparison
@@ -50,7 +50,6 @@ def close(out: "torch.Tensor", ref: "torch.Tensor") -> Any:
     return torch.isclose(out.float(), ref.float(), atol=TOLERANCE, rtol=TOLERANCE)
 
 
-@settings(deadline=None)
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(pairs=PAIRS)
 @example(pairs=[(INF, 1.0), (1.0, INF), (INF, INF), (-INF, INF), (NAN, NAN), (NAN, 1.0), (1.0, NAN)])
@@ -68,7 +67,6 @@ def test_counts_are_those_of_allclose(dtype: str, pairs: list[tuple[float, float
     assert found.dtype == dtype
 
 
-@settings(deadline=None)
 @given(pairs=PAIRS)
 def test_magnitudes_are_over_finite_errors(pairs: list[tuple[float, float]]) -> None:
     out, ref = tensor([pair[0] for pair in pairs], "float32"), tensor([pair[1] for pair in pairs], "float32")
@@ -82,7 +80,6 @@ def test_magnitudes_are_over_finite_errors(pairs: list[tuple[float, float]]) -> 
     assert not math.isnan(found.max_rel_error)
 
 
-@settings(deadline=None)
 @given(pairs=PAIRS, chunk=st.integers(1, 41))
 def test_chunks_change_nothing(pairs: list[tuple[float, float]], chunk: int) -> None:
     out, ref = tensor([pair[0] for pair in pairs], "bfloat16"), tensor([pair[1] for pair in pairs], "bfloat16")

@@ -203,7 +203,7 @@ def test_infinities_and_zeros_are_counted() -> None:
     assert found.correlation is None  # 7 pairs say nothing
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_counts_are_those_of_the_mask_in_any_chunks(data: st.DataObject) -> None:
     import torch

@@ -142,7 +142,7 @@ rows = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows, rows)
 def test_intervals_are_ordered_within_what_is_possible_and_the_same_every_time(before, after):
     for difference, bound in ((rate_difference, 1.0), (best_difference, 2.0)):
@@ -152,7 +152,7 @@ def test_intervals_are_ordered_within_what_is_possible_and_the_same_every_time(b
             assert -bound <= found.low <= found.high <= bound
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(rows)
 def test_a_side_against_itself_holds_zero(side):
     for difference in (rate_difference, best_difference):

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.errors import InputError
@@ -182,7 +182,6 @@ POOL = tuple(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(POOL), max_size=14), st.randoms(use_true_random=False))
 def test_order_does_not_matter_and_counts_add_up(records: list[TurnRecord], random: Any) -> None:
     cells = summarize(records)

@@ -105,7 +105,7 @@ pieces = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(pieces, max_size=14).map("".join))
 @example('R"(\\\n)" /*\n# 1 "forged" 1\n*/')
 @example('#R"x(\n# 1 "forged" 1')

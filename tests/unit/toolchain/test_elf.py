@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.toolchain.discovery import Tools
@@ -76,7 +76,6 @@ def test_this_machine_s_libraries_can_be_read(tools: Tools):
     assert "libc.so.6" in elf.needed()
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_damage_is_an_elf_error_and_nothing_else(relocatable: bytes, data: st.DataObject):
     damaged = bytearray(relocatable)

@@ -1,7 +1,7 @@
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.toolchain.fatbin import MAGIC, FatbinError, cubins
@@ -45,7 +45,6 @@ def test_what_is_malformed_is_refused(section: bytes, message: str):
         cubins(section)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200), st.integers(0, 200), st.binary(max_size=8))
 def test_damage_is_a_fatbin_error_and_nothing_else(tail: bytes, position: int, patch: bytes):
     section = bytearray(container(entry(ELF)) + tail)

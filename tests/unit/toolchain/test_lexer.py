@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.toolchain.lexer import Kind, raw_string_end, tokenize, unescape
@@ -55,7 +55,6 @@ def test_raw_strings_end_at_their_own_delimiter():
     assert raw_string_end('R"x( )"', 0) == 7
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="aR\"()\\\n'x #1/", max_size=60))
 def test_any_text_becomes_tokens_with_lines_inside_it(text: str):
     lines = 1 + text.count("\n")
@@ -63,7 +62,6 @@ def test_any_text_becomes_tokens_with_lines_inside_it(text: str):
         assert 0 <= token.line <= lines
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=st.characters(blacklist_characters='"\\\n'), max_size=30))
 def test_what_is_quoted_comes_back_as_it_is(value: str):
     (token,) = tokenize(f'"{value}"')

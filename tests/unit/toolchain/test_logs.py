@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.records.build import MAX_LOG_CHARS
@@ -41,7 +41,6 @@ def test_numbered_remarks_stay():
     assert without_resources(f"ptxas info    : 0 bytes gmem\n{remark}ptxas info    : Used 10 registers\n") == remark
 
 
-@settings(deadline=None)
 @given(st.integers(0, 3 * MAX_LOG_CHARS))
 def test_a_long_log_keeps_both_ends(length: int):
     text = "<" + "x" * length + ">"

@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.records import KernelResources
@@ -48,7 +48,6 @@ def test_the_stack_of_a_called_function_is_not_the_kernel_s():
     assert parse_resources(text)[0].stack_bytes == 0
 
 
-@settings(deadline=None)
 @given(st.integers(0, 255), st.integers(0, 99999), st.integers(0, 16), st.integers(0, 233472))
 def test_numbers_survive(registers: int, stack: int, barriers: int, smem: int):
     text = (
@@ -61,7 +60,6 @@ def test_numbers_survive(registers: int, stack: int, barriers: int, smem: int):
     assert (kernel.barriers, kernel.static_smem_bytes) == (barriers, smem)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_is_passed_over(text: str):
     parse_resources(OUTPUT[:100] + text)

@@ -66,7 +66,7 @@ operands = st.sampled_from(["", " R4, R2, 0x4", " [UR8+0x10], desc[UR4][R2.64]",
 endings = st.sampled_from([" ;", " }", " ;  /* 0x000fe20008701818 */", " &req={0} ?trans1;"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(predicates, opcodes, modifiers, operands, endings), max_size=20))
 def test_every_instruction_is_counted_once(lines: list[tuple[str, ...]]):
     text = ".text.kernel:\n" + "".join(
@@ -80,7 +80,6 @@ def test_every_instruction_is_counted_once(lines: list[tuple[str, ...]]):
     assert kernel.opcodes == expected
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_passed_over(text: str):
     for kernel in parse_sass(".text.k:\n" + text):

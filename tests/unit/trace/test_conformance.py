@@ -260,7 +260,7 @@ def places(data: object, at: tuple[str | int, ...] = ()) -> list[tuple[str | int
     return [place for key, value in items for place in ((*at, key), *places(value, (*at, key)))]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_no_rejection_of_theirs_is_missed_anywhere(data: st.DataObject) -> None:
     name, document = data.draw(st.sampled_from(VALID))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptxbench.trace import load_definition
@@ -28,7 +28,6 @@ def locations(value: object, loc: tuple[str | int, ...] = ()) -> set[tuple[str |
     return {loc}.union(*(locations(child, (*loc, step)) for step, child in children))
 
 
-@settings(deadline=None)
 @given(JSON, st.sampled_from([None, 0, 2]), st.booleans())
 def test_every_location_has_its_line(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
@@ -40,13 +39,11 @@ def test_every_location_has_its_line(value, indent, ascii_only):
             assert json.dumps(loc[-1], ensure_ascii=ascii_only) in shown[line - 1]
 
 
-@settings(deadline=None)
 @given(JSON)
 def test_parses_what_json_parses(value):
     assert parse_json(FILE, json.dumps(value)) == value
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_any_text_is_parsed_or_refused_with_a_line(text):
     line: int | None = 1

@@ -44,7 +44,7 @@ def raw(header: object, data: bytes = b"") -> bytes:
     return struct.pack("<Q", len(text)) + text + data
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(
     tensors=st.dictionaries(names, st.tuples(st.sampled_from(list(ARRAYS)), shapes), max_size=4), seed=st.integers(0, 9)
 )
@@ -96,7 +96,7 @@ def test_what_is_no_safetensors_file(tmp_path: Path, content: bytes, found: str)
 
 
 @given(content=st.binary(max_size=200))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)

@@ -17,7 +17,7 @@ def cells(draw: st.DrawFn) -> list[Counts]:
     return draw(st.lists(counts(trajectories), min_size=1, max_size=5))
 
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=40)
 """Each example draws thousands of resamples."""
 
 

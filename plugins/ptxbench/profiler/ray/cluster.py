@@ -27,6 +27,9 @@ CALLS_AT_ONCE = 3
 """Of an actor: an operation, and beside it a question how it is, of which one may rest. Ray's client server knows no
 groups of calls."""
 CONNECT_TIMEOUT_S = 10.0
+CLIENT_ATTEMPTS = 3
+"""Of a connection from outside. The head forks a process for each client, which now and then crashes in gRPC's fork
+handlers (docs/scale.md); 1 of 10 did with Ray 2.60 and grpcio 1.85."""
 BUILD_RETRIES = 3
 """Of a build whose node was lost; Ray's own default, written down since turns depend on it."""
 _LOCK = threading.Lock()
@@ -74,7 +77,7 @@ class Cluster:
                 _expect_somebody(said)
             if said != LOCAL:
                 try:
-                    self.ray.init(address=said or "auto", **quiet)
+                    self._join(said or "auto", quiet)
                     return
                 except ConnectionError:
                     if said:
@@ -83,6 +86,18 @@ class Cluster:
             self.ray.init(address=LOCAL, resources=here, include_dashboard=False, **quiet)
         except Exception as error:  # it reaches many libraries, each with errors of its own
             raise self._unreachable(said, error) from error
+
+    def _join(self, address: str, options: dict[str, Any]) -> None:
+        """Become a driver or a client of a cluster. Raises what Ray raises, ConnectionError among it."""
+        for attempt in range(1, CLIENT_ATTEMPTS + 1):
+            try:
+                self.ray.init(address=address, **options)
+                return
+            except Exception as error:
+                # What a client has begun takes every later call of this process to the server that failed.
+                self.ray.shutdown()
+                if not isinstance(error, ConnectionAbortedError) or attempt == CLIENT_ATTEMPTS:
+                    raise
 
     def _unreachable(self, said: str, error: Exception) -> InfrastructureError:
         place = said or "this machine"
@@ -130,6 +145,7 @@ def _expect_somebody(address: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """An error of Ray's without the log that it often holds."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    """An error of Ray's without the log that it often holds; with what a server said last, where it says only that."""
+    lines = str(error).strip().splitlines() or [""]
+    said = f"{lines[0]} {lines[-1].strip()}" if lines[0].endswith(":") else lines[0]
+    return f"{type(error).__name__}: {said}"[:300]

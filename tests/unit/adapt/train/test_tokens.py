@@ -42,7 +42,7 @@ def test_the_last_answer_with_its_end_mark_is_supervised(tokenizer) -> None:
     assert found.supervised == sum(label != UNSUPERVISED for label in found.labels)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(WORDS, min_size=2, max_size=6).filter(lambda texts: len(texts) % 2 == 0))
 def test_the_prompt_has_the_tokens_that_a_server_would_give_it(tokenizer, texts) -> None:
     """Whatever the texts are: no token reaches over the place where the answer begins."""

@@ -137,7 +137,7 @@ def turns(draw: st.DrawFn) -> PastTurn:
     return PastTurn(record, draw(st.sampled_from(["", "int x;\n" * 200, "y" * 100_000])))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(past=turns(), turns_left=st.integers(0, 7))
 def test_nothing_planted_comes_out_and_the_budget_holds(past: PastTurn, turns_left: int) -> None:
     text = text_of(past, turns_left=turns_left)
@@ -146,7 +146,7 @@ def test_nothing_planted_comes_out_and_the_budget_holds(past: PastTurn, turns_le
         assert secret not in text
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(evidence=evidences())
 def test_a_reader_cannot_tell_which_timed_iteration_was_compared(evidence: Evidence) -> None:
     def moved(iteration: int) -> str:

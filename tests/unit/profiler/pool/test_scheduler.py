@@ -253,7 +253,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 4), STEPS)
 def test_nothing_is_lost_or_done_twice(devices: int, steps: list[tuple[str, int]]):
     made, numbers = scheduler(devices), count()
@@ -316,7 +316,7 @@ def test_nothing_is_lost_or_done_twice(devices: int, steps: list[tuple[str, int]
     assert ended == Counter(submitted)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(1, 3),
     st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1, max_size=12),

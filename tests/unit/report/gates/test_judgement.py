@@ -111,7 +111,7 @@ def settle(verdict, *, kindly: bool):
     return verdict
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cells, st.sampled_from(["correct", "target", "fast_p(0.7)", "fast_p(0.7).inst"]), st.integers(0, 100))
 def test_unknown_turns_decide_exactly_where_it_matters_what_they_are(trajectories, metric, bound):
     gate = parse(f"{metric} >= {bound}%")

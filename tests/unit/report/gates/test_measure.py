@@ -30,7 +30,7 @@ verdicts: st.SearchStrategy[Verdict] = st.just(INFRASTRUCTURE) | st.builds(
 cells = st.lists(st.lists(verdicts, min_size=1, max_size=5), min_size=1, max_size=3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cells)
 def test_over_a_cell_they_are_the_reports_own(trajectories):
     made_report = report(*trajectories)
@@ -58,7 +58,7 @@ def test_over_a_cell_they_are_the_reports_own(trajectories):
     assert len(made_report.cells[0].limits[0].fast_p) == len(FAST_P)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(cells, st.decimals(0, 2, places=2), st.decimals(0, 2, places=2))
 def test_a_higher_threshold_and_the_target_keep_fewer_turns(trajectories, p, more):
     (found,) = cells_of(report(*trajectories))
