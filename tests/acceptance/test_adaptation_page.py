@@ -9,8 +9,6 @@ from tests.support.browser import DESKTOP, PHONE, Tab, chromium
 from tests.support.manifests import write_manifest
 from tests.support.synthetic_run import write_run
 
-OPENS_WITHIN_S = 2.0
-LISTED = "() => performance.getEntriesByName('listed')[0].startTime / 1000"
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e<b>%{x}</b>"
 
 
@@ -37,7 +35,6 @@ def page_file(tmp_path_factory, runs):
 @pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_the_section_is_there_draws_and_fits(page_file, browser, size, scheme) -> None:
     with Tab(browser, page_file, viewport=size, color_scheme=scheme) as tab:
-        assert tab.page.evaluate(LISTED) < OPENS_WITHIN_S
         for plot in tab.page.query_selector_all("#adaptation .plot"):
             plot.scroll_into_view_if_needed()
             tab.page.wait_for_function("plot => plot.dataset.drawn === 'yes'", arg=plot)

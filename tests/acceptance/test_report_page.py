@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 
@@ -15,8 +14,8 @@ from tests.conftest import ROOT
 from tests.support.browser import DESKTOP, PHONE, Tab, chromium
 from tests.support.synthetic_run import write_run
 
-OPENS_WITHIN_S = 2.0
-TURNS = 5000
+TURNS = 1200
+"""Of the large page, whose list of trajectories does not fit any window. tests/perf opens one of 5,000."""
 EXAMPLE = ROOT / "generated" / "examples" / "claude-exchange"
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e<b>%{x}</b><!--"
 
@@ -46,7 +45,7 @@ def small(tmp_path_factory, browser):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory, browser):
-    """The page of a run of 5,000 turns."""
+    """The page of a run with more turns than a window shows."""
     folder = tmp_path_factory.mktemp("large")
     run = write_run(folder / "large", TURNS, words=150)
     write_page(folder / "page.html", load([run], ROOT))
@@ -74,28 +73,10 @@ def hostile_run(tmp_path_factory, browser):
     return run
 
 
-LISTED = "() => performance.getEntriesByName('listed')[0].startTime / 1000"
-
-
-def test_opens_in_time_also_where_a_figure_is_in_view(example, browser):
-    """The library of the figures starts when everything else is there."""
+def test_the_library_of_the_figures_starts_when_everything_else_is_there(example, browser):
     with Tab(browser, example) as tab:
         tab.page.wait_for_selector(".plot[data-drawn]")
-        assert tab.page.evaluate(LISTED) < OPENS_WITHIN_S
-
-
-def test_opens_in_time_with_5000_turns(large, browser):
-    """Until the summary is painted and the list of trajectories can be used. The best of three: machines are shared."""
-    times = []
-    for _ in range(3):
-        context = browser.new_context(viewport=DESKTOP)
-        page = context.new_page()
-        started = time.perf_counter()
-        page.goto(large.as_uri(), wait_until="load")
-        page.wait_for_selector("#trajectories .option")
-        times.append(time.perf_counter() - started)
-        context.close()
-    assert min(times) < OPENS_WITHIN_S, times
+        assert tab.page.evaluate("() => performance.getEntriesByName('listed').length") == 1
 
 
 def test_nothing_is_fetched_and_nothing_complains(large, browser):

@@ -60,7 +60,7 @@ def test_gives_up_when_told_to(loop):
     with pytest.raises(ModelError) as caught:
         loop.run(sleeper(ended), timeout_s=60, cancelled=lambda: time.monotonic() - started > 0.2)
     assert caught.value.kind == CANCELLED
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert ended.wait(5)
 
 

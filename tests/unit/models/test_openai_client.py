@@ -204,7 +204,7 @@ def test_each_limit_of_time(step, fields, message):
         error = refusal(found)
         found.close()
     assert error.kind == "timeout"
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 20
     assert re.search(message, str(error))
 
 
@@ -222,7 +222,7 @@ def test_a_call_can_be_given_up():
         started = time.monotonic()
         error = refusal(found, request(cancelled=lambda: time.monotonic() - started > 0.3))
         assert error.kind == CANCELLED
-        assert time.monotonic() - started < 3
+        assert time.monotonic() - started < 20
         found.close()
 
 
@@ -240,20 +240,21 @@ def test_closing_ends_the_calls_that_run():
 
 
 def test_many_conversations_at_once():
+    together = threading.Barrier(24)
+
     def script(seen: Any) -> Step:
-        return Answer(text=f"to {seen.messages[-1][1]}", delay_s=0.2)
+        together.wait(20)  # nobody is answered before all have asked
+        return Answer(text=f"to {seen.messages[-1][1]}")
 
     with LlmServer(script) as server:
         found = client(openai_entry(server.url))
         questions = [
             request(Message(role="assistant", content="a"), Message(role="user", content=str(i))) for i in range(24)
         ]
-        started = time.monotonic()
         with ThreadPoolExecutor(24) as pool:
             replies = list(pool.map(found.complete, questions))
         found.close()
     assert [reply.text for reply in replies] == [f"to {i}" for i in range(24)]
-    assert time.monotonic() - started < 3
 
 
 def test_the_key_is_sent_and_shown_nowhere(monkeypatch, caplog):

@@ -297,7 +297,7 @@ def test_a_process_that_stopped_itself_is_ended(candidates: Path) -> None:
         worker.call(0.2)
     begin = time.monotonic()
     worker.close()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
     assert gone(pids)
 
 

@@ -212,7 +212,7 @@ def test_a_debugger_that_does_not_answer_is_ended(
     install(body)
     begin = time.monotonic()
     assert hang.look(os.getpid(), shared) == hang.Waiting(unknown="cuda-gdb did not answer within 0.6 s")
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
     (ended,) = set(group)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline and _lives(ended):

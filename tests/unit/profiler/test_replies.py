@@ -239,7 +239,7 @@ def test_inbox_does_not_wait_for_ever_for_the_rest(ends: Ends, sent: bytes) -> N
     begin = time.monotonic()
     with pytest.raises(TimeoutError):
         inbox.receive(0.1)
-    assert 0.05 < time.monotonic() - begin < 2
+    assert 0.05 < time.monotonic() - begin < 20
 
 
 def test_inbox_limits_the_time_of_a_message_that_drips(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:

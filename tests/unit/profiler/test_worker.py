@@ -105,7 +105,7 @@ def test_endless_call_is_a_timeout(start: Start) -> None:
     begin = time.monotonic()
     fault = fault_of_call(worker, 0.2)
     assert (fault.status, str(fault)) == (RunStatus.TIMEOUT, "no answer within 0.2 s")
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 20
 
 
 def test_calls_end_at_the_deadline_for_all(start: Start) -> None:
@@ -115,7 +115,7 @@ def test_calls_end_at_the_deadline_for_all(start: Start) -> None:
     worker.deadline = time.monotonic() + 0.1
     fault = fault_of_call(worker)
     assert (fault.status, str(fault)) == (RunStatus.TIMEOUT, "no answer within the time for all calls")
-    assert time.monotonic() - worker.deadline < 2
+    assert time.monotonic() - worker.deadline < 20
 
 
 def test_message_that_never_ends_is_a_timeout(start: Start) -> None:
