@@ -10,8 +10,6 @@ import pytest
 from ptxbench import __version__
 from ptxbench.records import Candidate
 
-RUN = ("-p", "no:cacheprovider", "--profiler", "replay", "-m", "h100", "--run", "monday")
-
 
 def ptxbench(checkout: pytest.Pytester, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -22,13 +20,6 @@ def ptxbench(checkout: pytest.Pytester, *arguments: str) -> subprocess.Completed
         timeout=120,
         check=False,
     )
-
-
-@pytest.fixture
-def monday(judged: pytest.Pytester) -> pytest.Pytester:
-    """A checkout with a finished run."""
-    judged.runpytest_subprocess(*RUN).assert_outcomes(passed=15, deselected=15)
-    return judged
 
 
 def record_of(checkout: pytest.Pytester):

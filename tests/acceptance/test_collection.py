@@ -68,31 +68,16 @@ def test_several_models_and_an_explicit_number_of_turns(checkout):
 
 
 SPY = """
-import json, sys, time
+import json, sys
 import pytest
 
 class Spy:
-    plugin_s = 0.0
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_generate_tests(self, metafunc):
-        started = time.perf_counter()
-        result = yield
-        self.plugin_s += time.perf_counter() - started
-        return result
-
     def pytest_collection_finish(self, session):
         loaded = [name for name in ("torch", "litellm", "openai", "httpx", "cuda", "cupti") if name in sys.modules]
         with open("spy.json", "w") as file:
-            json.dump({"items": len(session.items), "loaded": loaded, "plugin_s": self.plugin_s}, file)
+            json.dump({"items": len(session.items), "loaded": loaded}, file)
 
 sys.exit(pytest.main(sys.argv[1:], plugins=[Spy()]))
-"""
-IMPORT = """
-import time, pytest
-started = time.perf_counter()
-import ptxbench.plugin.pytest_plugin
-print(time.perf_counter() - started)
 """
 
 
@@ -111,13 +96,12 @@ def run_python(folder: Path, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_1440_items_take_under_a_second_and_import_nothing_heavy(checkout):
+def test_1440_items_import_nothing_heavy(checkout):
     arguments = ("--collect-only", "-qq", "-p", "no:cacheprovider", "-m", "h100", *FULL)
     run_python(checkout.path, SPY, *arguments)
     spied = json.loads((checkout.path / "spy.json").read_text())
     assert spied["items"] == 1440
     assert spied["loaded"] == []
-    assert spied["plugin_s"] + float(run_python(checkout.path, IMPORT)) < 1.0
 
 
 def test_marks_are_registered(checkout):
