@@ -80,6 +80,7 @@ def add_options(parser: pytest.Parser) -> None:
     _add_extent(group)
     _add_running(group)
     _add_conversing(group)
+    _add_spending(group)
     _add_gates(group)
 
 
@@ -179,7 +180,7 @@ def _add_running(group: pytest.OptionGroup) -> None:
 
 
 def _add_conversing(group: pytest.OptionGroup) -> None:
-    """What language models are told, and what they may cost."""
+    """Which language models, and what they are told."""
     group.addoption(
         "--knowledge",
         dest="ptx_knowledge",
@@ -215,6 +216,10 @@ def _add_conversing(group: pytest.OptionGroup) -> None:
         metavar="FILE",
         help=f"YAML file with models of your own (default: the environment variable {MODELS_VARIABLE}, else none)",
     )
+
+
+def _add_spending(group: pytest.OptionGroup) -> None:
+    """What language models may cost."""
     group.addoption(
         "--budget-usd",
         dest="ptx_budget_usd",
