@@ -111,7 +111,7 @@ def test_failures_are_repaired_in_the_benchmarks_own_loop(bench: Bench) -> None:
     assert [role for role, _ in first.messages] == ["system", "user", "assistant", "user"]
     assert first.messages[:2] == [(message.role, message.content) for message in one.prompt]
     told = first.messages[3][1]
-    assert told.startswith(FEEDBACK.rstrip())
+    assert told.startswith(f"{FEEDBACK.partition(chr(10) * 2)[0]}\n\nRepair this kernel.")
     assert "smallest change" in told
     assert "You have 2 turns" in told
     later = next(seen for seen in server.seen if seen.turn == 2)

@@ -53,7 +53,7 @@ def test_notes_on_failures_like_this_one_and_of_nothing_else(talk: Conversations
         assert absent not in told
     for record in talk.records():
         assert record.exchange is not None
-        assert "retrieval of notes 1, " in record.exchange.prompt.template
+        assert "retrieval of notes 2, " in record.exchange.prompt.template
 
     dry = talk.run(Entry(server), more=[*more, "--retrieval=notes", "--dry-run"], turns=2, run="dry")
     plain = talk.run(Entry(server), more=["--dry-run"], turns=2, run="dry")

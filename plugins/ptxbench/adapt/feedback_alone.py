@@ -28,3 +28,9 @@ def feedback_alone(case: Case, past: PastTurn, said: str | None, turns_left: int
     if said is None or NEXT not in said or NEXT not in written:
         return written
     return said[: said.rindex(NEXT)] + written[written.rindex(NEXT) :]
+
+
+def without_next(feedback: str) -> str:
+    """The feedback without what it says of the turns that came: for a reader who has turns and a goal of his own."""
+    said, found, _ = feedback.rpartition(NEXT)
+    return said if found else feedback

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import JsonValue, ValidationError
 
 from ptxbench.adapt.defaults import REPAIR_TURNS
+from ptxbench.adapt.feedback_alone import without_next
 from ptxbench.adapt.kernel_code import code_sha256
 from ptxbench.adapt.model import Failure, Provenance, Repair
 from ptxbench.adapt.texts import VERSION, digest, filled
@@ -106,15 +107,18 @@ class Task(NamedTuple):
     def conditions(self) -> dict[str, JsonValue]:
         """What a repair run keeps: resuming it for another goal, or in other words, is refused."""
         goal: dict[str, JsonValue] = dict(self.goal._asdict())
-        return {"task": "repair", "goal": goal, "prompts_sha256": digest("repair")}
+        return {"task": "repair", "goal": goal, "prompts": VERSION, "prompts_sha256": digest("repair")}
 
     def opening(self, case: Case, failure: Failure) -> Opening:
-        """What the teacher is told first: x, k-, and e with the instruction to mend the cause and nothing else."""
+        """What the teacher is told first: x, k-, and e with the instruction to mend the cause and nothing else.
+
+        Of e the facts and the advice: its turns and its goal were the model's.
+        """
         told = filled("repair", goal=goal_text(self.goal, case, None), turns=self.turns)
         messages = (
             *failure.prompt,
             Message(role="assistant", content=fenced(failure.source)),
-            Message(role="user", content=f"{failure.feedback.rstrip()}\n\n{told}"),
+            Message(role="user", content=f"{without_next(failure.feedback).rstrip()}\n\n{told}"),
         )
         identity = failure.prompt_identity
         return Opening(messages, identity.model_copy(update={"template": f"{identity.template} + repair {VERSION}"}))

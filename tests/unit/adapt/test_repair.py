@@ -49,14 +49,17 @@ def test_five_turns_and_a_correct_kernel_are_the_task():
 
 
 def test_the_prompt_is_that_of_the_failure_and_says_so():
-    failure = make_failure("// failed $kernel\n")
+    feedback = "Wrong.\n\nFacts:\n- all of it\n\nNext:\n- 1 turn is left.\n- Goal: at least 1.2x.\n"
+    failure = make_failure("// failed $kernel\n", feedback=feedback)
     opening = Task(Goal(0.5, "required", safe=True)).opening(suite_case(), failure)
     assert opening.messages[:2] == failure.prompt
     assert opening.messages[2].content == "```cuda\n// failed $kernel\n```"
     told = opening.messages[3].content
-    assert told.startswith(failure.feedback.rstrip())
+    assert told.startswith("Wrong.\n\nFacts:\n- all of it\n\nRepair this kernel.")
+    assert "1 turn is left" not in told
+    assert "1.2x" not in told
     assert "at least 0.5x as fast as cublas (torch.matmul), without findings of compute-sanitizer, executing" in told
-    assert opening.prompt.template == f"{failure.prompt_identity.template} + repair 1"
+    assert opening.prompt.template == f"{failure.prompt_identity.template} + repair 2"
 
 
 @pytest.mark.parametrize(
