@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ptxbench.agent import RunStore
+from ptxbench.agent import RunStore, Skipped
+from ptxbench.agent.budget import Budget, Limits
 from ptxbench.records import Outcome, TrajectoryEnd, TurnRecord
 from tests.unit.agent.talking import Client, Talk, with_kernel
 
@@ -53,3 +54,16 @@ def test_an_end_behind_all_turns_of_a_run_goes_when_the_last_one_is_measured(fol
     measuring = session(folder, 1, device=True)
     measuring.records()
     assert measuring.store.load_end(measuring.key(0)) is None
+
+
+def test_what_waited_is_measured_though_the_budget_is_spent(folder: Path) -> None:
+    session(folder, 3, device=False).results()
+    measuring = session(folder, 3, device=True)
+    measuring.budget = Budget(Limits(tokens=0))
+    first, second, third = measuring.results()
+    assert isinstance(first, TurnRecord)
+    assert first.verdict.outcome is Outcome.CORRECT
+    assert isinstance(second, Skipped)
+    assert "budget" in second.reason
+    assert third == second
+    assert measuring.client.requests == []
