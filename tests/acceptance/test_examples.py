@@ -1,6 +1,6 @@
 """The runs of real models under generated/examples: portable, whole, and judged by today's rules as they were.
 
-A run with a page of its own (README.md) is described there. The others are measured, and the project's README shows them.
+A run with a page of its own (README.md) is described there. The others are measured, and shown by the project's README.
 """
 
 import json
