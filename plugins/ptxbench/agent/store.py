@@ -232,7 +232,7 @@ class RunStore:
         It overtakes an end of the trajectory at this turn or before it.
         """
         write_record(self.fault_path(record.key), to_json(record))
-        self._forget_end(record.key)
+        self.forget_end(record.key)
 
     @contextmanager
     def trajectory(self, trajectory_id: str, stopped: Callable[[], bool]) -> Iterator[bool]:
@@ -252,9 +252,9 @@ class RunStore:
         """Remove what is only of a turn that is not stored. What cannot be removed is overruled by the stored turn."""
         remove(self.fault_path(key))
         remove(self.reply_path(key))
-        self._forget_end(key)
+        self.forget_end(key)
 
-    def _forget_end(self, key: TurnKey) -> None:
+    def forget_end(self, key: TurnKey) -> None:
         """Remove an end of the trajectory that the turn has overtaken."""
         end = self.load_end(key)
         if end is not None and end.key.turn <= key.turn:

@@ -107,6 +107,8 @@ class TrajectoryRunner:
                     rest = self._end_at_target(plan, outcome.record) or _unheard(outcome.record)
                     if rest is not None:
                         self._kept(plan.key(turn + 1), rest)
+                    elif turn + 1 == plan.turns:
+                        self._waits_no_longer(plan.key(turn + 1))
                     resolve(key, outcome.record)
 
     def save_again(self) -> None:
@@ -187,10 +189,23 @@ class TrajectoryRunner:
 
     def _kept(self, key: TurnKey, skipped: Skipped) -> Skipped:
         """Say on disk that the trajectory pauses here, so that the report leaves the rest of its turns out of N."""
-        if skipped.passing is not None:
+        if skipped.passing is not None and self._given(key):
             with suppress(InfrastructureError):
                 self._store.save_end(TrajectoryEnd(key=key, reason=skipped.passing, message=skipped.reason))
         return skipped
+
+    def _given(self, key: TurnKey) -> bool:
+        """Whether the run, in this session or an earlier one, gave its trajectories this turn."""
+        given = self._store.turns_given(key.model)
+        return given is None or key.turn < given
+
+    def _waits_no_longer(self, key: TurnKey) -> None:
+        """Behind the session's last turn: an earlier one may have waited here until the turn before was measured."""
+        end = self._store.load_end(key)
+        if end is None or end.key != key or end.reason != "unmeasured":
+            return
+        self._store.forget_end(key)
+        self._kept(key, Skipped("the session that measured the turn before it gave no more turns", "stopped"))
 
     def _end(self, key: TurnKey, end: End) -> Skipped:
         """The model ended the trajectory before this turn."""
