@@ -1,6 +1,6 @@
 """Validation of the knowledge packs (docs/packs.md): compiled and disassembled everywhere, executed on Hopper.
 
-``python -m pytest ptx_tests/test_packs.py``. With ``PTXBENCH_PACKS_EVIDENCE=DIR`` what ran on a device is written to
+``python -m pytest ptx_tests/test_packs.py``. With ``PTXBENCH_EVIDENCE_DIR=DIR`` what ran on a device is written to
 ``DIR/packs_<arch>.json``.
 """
 
@@ -167,7 +167,7 @@ def results(packs: dict[str, Pack], toolchain: Toolchain, request: pytest.Fixtur
     if device.properties() is not None:
         found.build([(arch, program) for arch in ARCHS for program in programs.programs(arch)])
     yield found
-    target = os.environ.get("PTXBENCH_PACKS_EVIDENCE")
+    target = os.environ.get("PTXBENCH_EVIDENCE_DIR")
     properties = device.properties()
     if target and properties is not None:
         for arch in ARCHS:

@@ -1,6 +1,6 @@
 """Every fixture kernel, measured for real, gets exactly its outcome.
 
-``PTXBENCH_RECORD=DIR`` keeps the evidence; committed under ``tests/evidence/``, it is re-judged without a GPU.
+``PTXBENCH_EVIDENCE_DIR=DIR`` keeps the evidence; committed under ``tests/evidence/``, it is re-judged without a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_fixture_gets_its_outcome(
     candidate = Candidate(source=load(name))
     proposal = Proposal(origin=f"fixture {name}", candidate=candidate)
     found = Evaluator(lambda: toolchain, compile_slots=2).evaluate(gemm, proposal, profiler)
-    record = os.environ.get("PTXBENCH_RECORD")
+    record = os.environ.get("PTXBENCH_EVIDENCE_DIR")
     if record and found.evidence is not None:
         save_evidence(found.evidence, Path(record) / f"{name}{EVIDENCE_SUFFIX}")
     verdict = found.verdict

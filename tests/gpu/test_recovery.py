@@ -109,7 +109,7 @@ def test_next_candidate_starts_at_once_and_reads_the_same(
     assert len(own_sandboxes(others)) <= SPARES
     own_profiler.close()
     assert own_sandboxes(others) == []
-    if folder := os.environ.get("PTXBENCH_RECORD"):
+    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
         (Path(folder) / "recovery.json").write_text(json.dumps(record, indent=1) + "\n")
 
 

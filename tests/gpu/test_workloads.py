@@ -1,6 +1,6 @@
 """Every case of every suite on the device: the library passes, what computes nothing does not, and it all fits.
 
-``PTXBENCH_RECORD=DIR`` keeps what docs/workloads.md has a column for, and the errors, as ``DIR/workloads_h100.json``.
+``PTXBENCH_EVIDENCE_DIR=DIR`` keeps what docs/workloads.md has a column for, and the errors, as ``DIR/workloads_h100.json``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 def record(case: Case, **fields: Any) -> None:
     """Add to what is kept of a case."""
-    folder = os.environ.get("PTXBENCH_RECORD")
+    folder = os.environ.get("PTXBENCH_EVIDENCE_DIR")
     if not folder:
         return
     path = Path(folder) / "workloads_h100.json"

@@ -5,7 +5,7 @@ Plain is what somebody does by hand: racecheck over one call of the full workloa
 
     pytest tests/perf/bench_gpu_safety.py -o python_files='bench_*.py'
 
-``PTXBENCH_SAFETY_FIGURES=FILE`` writes the figures as JSON.
+``PTXBENCH_EVIDENCE_DIR=DIR`` writes the figures as ``DIR/safety_figures.json``.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def figures() -> Iterator[dict[str, Any]]:
     """Figures by case, written behind the last one."""
     found: dict[str, Any] = {}
     yield found
-    path = os.environ.get("PTXBENCH_SAFETY_FIGURES")
-    if path:
-        write_whole(Path(path), (json.dumps(found, indent=1) + "\n").encode())
+    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
+        write_whole(Path(folder) / "safety_figures.json", (json.dumps(found, indent=1) + "\n").encode())
 
 
 @pytest.mark.parametrize("name", PRIMARY)
