@@ -1,6 +1,7 @@
 """Every case of every suite on the device: the library passes, what computes nothing does not, and it all fits.
 
-``PTXBENCH_EVIDENCE_DIR=DIR`` keeps what docs/workloads.md has a column for, and the errors, as ``DIR/workloads_h100.json``.
+``PTXBENCH_EVIDENCE_DIR=DIR`` keeps what docs/workloads.md has a column for, and the errors, as
+``DIR/workloads_h100.json``.
 """
 
 from __future__ import annotations
