@@ -88,6 +88,15 @@ def test_a_span_forged_in_one_trial_pays_in_none() -> None:
     assert timed(forged, forged, forged).latency_ms == 0.8
 
 
+def test_one_trial_that_the_host_held_up_charges_nobody() -> None:
+    held_up, calm = make_timing(excess_ns=5_000_000), make_timing()
+    verdict = timed(calm, held_up, calm)
+    assert (verdict.latency_source, verdict.latency_ms, verdict.flags) == ("cupti", 0.8, ())
+    verdict = timed(calm, held_up, held_up)
+    assert (verdict.latency_source, verdict.latency_ms) == ("oracle_clock", 5.8)
+    assert verdict.flags == (Flag.CLOCK_DISAGREEMENT,)
+
+
 def test_the_oracle_clock_never_makes_a_candidate_faster() -> None:
     slow, forged = make_timing(900_000, excess_ns=-300_000), make_timing(100_000, excess_ns=200_000)
     assert timed(slow, slow, forged).latency_ms == 0.9
