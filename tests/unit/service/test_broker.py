@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ptxbench.cases import load_suite
 from ptxbench.client import cuda_solution
+from ptxbench.service import app as app_module
 from ptxbench.service import broker as module
+from ptxbench.service.app import create_app
 from ptxbench.service.broker import Broker, RefusedError
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.metrics import Metrics
@@ -90,33 +93,60 @@ def test_death_brings_tasks_back_in_order_and_three_end_them(run) -> None:
             broker.on_begun(ids[0])
             broker.on_died()
             broker.on_ready()
-        assert broker.given == ["a", "b"] * 3
+        assert broker.given == ["a", "b", "a", "a"]  # alone, once something died of it
         broker.on_begun(ids[0])
         broker.on_died()
         await broker.wait([ids[0]], 10.0)
         task = json.loads(broker.view(ids[0]) or b"")
         assert (task["status"], task["fault"]["kind"]) == ("failed", "worker_died")
         broker.on_ready()
-        assert broker.given[6:] == ["b", "c"]
+        assert broker.given[4:] == ["b", "c"]
 
     run(story)
 
 
-def test_result_that_could_not_be_stored_is_got_again(run, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "STORE_RETRY_S", 0.0)
+def test_what_ran_beside_a_deadly_task_does_not_fail_with_it(run) -> None:
+    async def story(broker: Played) -> None:
+        ids = [(await broker.submit("evaluate", body(name))).task_id for name in ("innocent", "deadly", "waits")]
+        for task_id in ids[:2]:
+            broker.on_begun(task_id)
+        broker.on_died()
+        assert broker.health()["queue_size"] == 3
+        broker.on_ready()
+        assert broker.given[2:] == ["innocent"]
+        broker.on_done(ids[0], DONE, 0.1)
+        for _ in range(2):
+            broker.on_begun(ids[1])
+            broker.on_died()
+            broker.on_ready()
+        await broker.wait(ids[:2], 10.0)
+        assert broker.given[3:] == ["deadly", "deadly", "waits"]
+        assert [broker.status(task_id) for task_id in ids[:2]] == ["completed", "failed"]
+
+    run(story)
+
+
+def test_result_that_could_not_be_stored_is_kept_and_not_measured_again(run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "STORE_RETRY_S", 0.02)
 
     async def story(broker: Played) -> None:
-        task_id = (await broker.submit("evaluate", body("a"))).task_id
+        ids = [(await broker.submit("evaluate", body(name))).task_id for name in ("a", "b", "c")]
         with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
             connection.execute("ALTER TABLE tasks RENAME TO elsewhere")
-        broker.on_done(task_id, DONE, 0.1)
-        while len(broker.given) < 2:
+        broker.on_done(ids[0], DONE, 0.1)
+        while broker.health()["status"] == "ok":
             await asyncio.sleep(0.01)
+        assert "make room" in broker.health()["message"]
+        broker.on_done(ids[1], DONE, 0.1)
+        await asyncio.sleep(0.1)
         with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
             connection.execute("ALTER TABLE elsewhere RENAME TO tasks")
-        broker.on_done(task_id, DONE, 0.1)
-        await broker.wait([task_id], 10.0)
-        assert broker.status(task_id) == "completed"
+        await broker.wait(ids[:2], 10.0)
+        assert [broker.status(task_id) for task_id in ids] == ["completed", "completed", "pending"]
+        assert broker.given[:2] == ["a", "b"]
+        while broker.given[2:] != ["c"]:  # begun once there was room for results, and not before
+            await asyncio.sleep(0.01)
+        assert broker.health()["status"] == "ok"
 
     run(story)
 
@@ -141,6 +171,70 @@ def test_a_full_queue_says_when_to_come_again(run) -> None:
         assert caught.value.status == 429
         assert caught.value.retry_after_s is not None
         assert not (await broker.submit("evaluate", body("a"))).created  # known ones need no room
+
+    run(story)
+
+
+def test_a_crowd_finds_no_more_room_than_one_after_the_other(run) -> None:
+    async def story(broker: Played) -> None:
+        bodies = [body(f"crowd{number}") for number in range(20)]
+        found = await asyncio.gather(*(broker.submit("evaluate", one) for one in bodies), return_exceptions=True)
+        taken = [one for one in found if not isinstance(one, RefusedError)]
+        assert len(taken) == 5  # two are given, three wait
+        assert {one.status for one in found if isinstance(one, RefusedError)} == {429}
+
+    run(story)
+
+
+def test_polls_leave_nothing_at_a_task_that_goes_on(run) -> None:
+    async def story(broker: Played) -> None:
+        ids = [(await broker.submit("evaluate", body(name))).task_id for name in ("a", "b")]
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for _ in range(3):
+            await broker.wait(ids, 0.01)
+        asyncio.get_running_loop().call_later(0.02, gone.set_result, None)
+        started = time.monotonic()
+        await broker.wait(ids, 60.0, gone)
+        assert time.monotonic() - started < 30.0
+        assert not any(broker._live[task_id].done._callbacks for task_id in ids)  # type: ignore[attr-defined]
+
+    run(story)
+
+
+def test_poll_of_somebody_who_left_ends(run) -> None:
+    async def story(broker: Played) -> None:
+        task_id = (await broker.submit("evaluate", body("a"))).task_id
+        for method, path, content in (
+            ("GET", f"/tasks/{task_id}", b""),
+            ("POST", "/tasks/batch", json.dumps({"task_ids": [task_id], "timeout": 60}).encode()),
+        ):
+            messages = [{"type": "http.request", "body": content}, {"type": "http.disconnect"}]
+            sent: list[dict[str, object]] = []
+
+            async def receive(left=messages):
+                return left.pop(0)
+
+            async def send(message, sent=sent):
+                sent.append(message)
+
+            scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b"timeout=60"}
+            async with asyncio.timeout(20.0):
+                await create_app(broker)(scope, receive, send)
+            assert sent[0]["status"] == 200
+
+    run(story)
+
+
+def test_answer_about_many_tasks_is_bounded(run, monkeypatch) -> None:
+    monkeypatch.setattr(app_module, "MAX_ANSWER_BYTES", 1000)
+
+    async def story(broker: Played) -> None:
+        task_id = (await broker.submit("evaluate", body("a"))).task_id
+        transport = httpx.ASGITransport(create_app(broker))
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as http:
+            one, many = [await http.post("/tasks/batch", json={"task_ids": [task_id] * n}) for n in (1, 100)]
+        assert (one.status_code, one.json()[0]["status"]) == (200, "pending")
+        assert (many.status_code, "ask for fewer" in many.json()["detail"]) == (400, True)
 
     run(story)
 
