@@ -173,13 +173,18 @@ class Broker:
         )
 
     @property
+    def measures(self) -> bool:
+        """Whether there is a profiler that measures, not stored evidence."""
+        return self._peer.state.origin == "measured"
+
+    @property
     def _origin(self) -> str:
         """With what every content begins: whether it was to be measured or read back."""
         return f"{self._peer.state.origin}:"
 
     def _device_arch(self, submission: Submission) -> str | None:
         """The architecture of the device, for a submission that names none."""
-        if submission.arch is not None or self._peer.state.origin == "replayed":
+        if self.catalog.named_arch(submission) is not None or not self.measures:
             return None
         device = self._peer.state.health.get("device")
         if device is None:
@@ -190,7 +195,8 @@ class Broker:
         waiting = len(self._line) + self._storing
         if waiting < self.settings.max_queue + self._free() and self._waiting_bytes + size <= MAX_QUEUE_BYTES:
             return
-        rate = self._rate()
+        ended = self._finished_at
+        rate = len(ended) / max(1e-3, time.monotonic() - ended[0]) if len(ended) > 1 else 0.0  # in a second, of late
         wait_s = math.ceil(waiting / 10 / rate) if rate else 10
         message = (
             f"the queue is full: expected at most {self.settings.max_queue} tasks of {MAX_QUEUE_BYTES >> 20} MiB in all, "
@@ -203,12 +209,6 @@ class Broker:
         if not self._peer.state.ready or not self.accepting or self._unkept:
             return 0  # what cannot be kept is not begun
         return max(0, PREFETCH * self.settings.slots - self._given)
-
-    def _rate(self) -> float:
-        """Tasks that end in a second, of late."""
-        if len(self._finished_at) < 2:
-            return 0.0
-        return len(self._finished_at) / max(1e-3, time.monotonic() - self._finished_at[0])
 
     def _stored(self, live: _Live, outcome: asyncio.Future[object]) -> None:
         error = outcome.exception()

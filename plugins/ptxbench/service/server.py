@@ -37,6 +37,8 @@ def serve(settings: Settings, say: Callable[[str], None]) -> int:
 
 async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     catalog = Catalog.load(settings.root, settings.suite, settings.trace_sets, settings.arch)
+    for line in catalog.left_out:
+        say(line)
     metrics = Metrics()
     listening = _listen(settings.host, settings.port)
     broker = Broker(settings, catalog, Store(settings.store), metrics)
@@ -45,7 +47,8 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = _Server(create_app(broker), broker, settings, metrics)
-        server.on_start = lambda: say(f"{url} serves {settings.profiler}, store {settings.store}")
+        found = {"auto": f"auto ({'local' if broker.measures else 'replay'})"}.get(settings.profiler, settings.profiler)
+        server.on_start = lambda: say(f"{url} serves {found}, store {settings.store}")
         await server.serve([listening])
     finally:
         await broker.close()

@@ -268,6 +268,8 @@ def test_architecture_is_the_devices_once_it_is_known(run) -> None:
             await broker.submit("evaluate", body("a"))
         assert caught.value.status == 503
         await broker.submit("evaluate", body("named", arch="b200"))
+        hardware = cuda_solution(GEMM, "x", name="hardware", arch="h100").model_dump(mode="json")
+        await broker.submit("evaluate", json.dumps({"solution": hardware}).encode())
         broker.play(origin="measured", health={"device": {"name": "B200", "compute_capability": [10, 0]}})
         task_id = (await broker.submit("evaluate", body("a"))).task_id
         assert json.loads(broker._live[task_id].task.request)["arch"] == "b200"
