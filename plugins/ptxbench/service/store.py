@@ -123,6 +123,12 @@ class Store:
             self._reading = self._open()
             self._reading.executescript(_SCHEMA)
             self._expect_version()
+        except sqlite3.OperationalError as error:
+            os.close(self._lock)
+            raise InputError(
+                f"{self._path}: expected a task store that can be read and written, found: {error}; make room on its disk, "
+                "give this user the right to write, or name another folder"
+            ) from error
         except sqlite3.Error as error:
             os.close(self._lock)
             raise InputError(

@@ -81,6 +81,15 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+def test_a_store_that_cannot_be_written_is_not_called_broken(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("DROP TABLE tasks")
+        connection.execute("CREATE VIEW tasks AS SELECT 1")  # no index can be made on it
+    with pytest.raises(InputError, match="that can be read and written.*make room"):
+        Store(tmp_path)
+
+
 def test_another_layout_is_refused(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
