@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -95,8 +94,9 @@ def get(*parts: str) -> Call:
 
 def read(shape: type[Read], content: bytes) -> Read:
     """An answer of a service. Raises ServiceError where it is none."""
+    adapter: TypeAdapter[Read] = TypeAdapter(shape)
     try:
-        return _adapter(shape).validate_json(content)
+        return adapter.validate_json(content)
     except ValidationError as error:
         (fault, *_) = error.errors(include_url=False, include_input=False)
         place = ".".join(map(str, fault["loc"]))
@@ -105,11 +105,6 @@ def read(shape: type[Read], content: bytes) -> Read:
             "the URL, and install the same version at both ends",
             200,
         ) from error
-
-
-@cache
-def _adapter(shape: type[Read]) -> TypeAdapter[Read]:
-    return TypeAdapter(shape)
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

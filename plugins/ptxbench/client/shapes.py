@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ptxbench.records import (
     Build,
@@ -49,6 +49,7 @@ class OpenSource(SourceFile):
 
     model_config = ConfigDict(extra="ignore")
 
+    @model_validator(mode="after")
     def _python_parses(self) -> Self:
         return self
 

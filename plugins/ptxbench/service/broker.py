@@ -199,8 +199,8 @@ class Broker:
         rate = len(ended) / max(1e-3, time.monotonic() - ended[0]) if len(ended) > 1 else 0.0  # in a second, of late
         wait_s = math.ceil(waiting / 10 / rate) if rate else 10
         message = (
-            f"the queue is full: expected at most {self.settings.max_queue} tasks of {MAX_QUEUE_BYTES >> 20} MiB in all, "
-            f"found {waiting}; come again"
+            f"the queue is full: expected at most {self.settings.max_queue} tasks of {MAX_QUEUE_BYTES >> 20} MiB "
+            f"in all, found {waiting}; come again"
         )
         raise RefusedError(429, message, min(60, max(1, wait_s)))
 

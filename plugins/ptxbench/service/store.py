@@ -126,8 +126,8 @@ class Store:
         except sqlite3.OperationalError as error:
             os.close(self._lock)
             raise InputError(
-                f"{self._path}: expected a task store that can be read and written, found: {error}; make room on its disk, "
-                "give this user the right to write, or name another folder"
+                f"{self._path}: expected a task store that can be read and written, found: {error}; make room on its "
+                "disk, give this user the right to write, or name another folder"
             ) from error
         except sqlite3.Error as error:
             os.close(self._lock)

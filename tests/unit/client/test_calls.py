@@ -35,6 +35,6 @@ def test_time_that_no_service_waits_is_refused(timeout_s: float) -> None:
 @pytest.mark.parametrize("shape", [Submitted, Task, list[Task]])
 @pytest.mark.parametrize("content", [b"<html>", b"", b"{}", b'[{"task_id": 1}]', b"null"])
 def test_answer_of_something_else_is_no_answer(shape, content: bytes) -> None:
-    with pytest.raises(ServiceError, match="expected an answer of a PTXBench service.*check the URL") as caught:
+    with pytest.raises(ServiceError, match=r"expected an answer of a PTXBench service.*check the URL") as caught:
         calls.read(shape, content)
     assert caught.value.status == 200

@@ -49,8 +49,10 @@ def test_what_no_header_can_hold_is_no_token(monkeypatch, token: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:8600", "ftp://a", "http://", "http://:1", "http://a:99999", "http://a:0x1", "http://[::1"]
-    + ["http://a b", "http://a\n", "http://a/?q=1", "http://a/#f"],
+    [
+        *("", "localhost:8600", "ftp://a", "http://", "http://:1", "http://a:99999", "http://a:0x1", "http://[::1"),
+        *("http://a b", "http://a\n", "http://a/?q=1", "http://a/#f"),
+    ],
 )
 def test_an_address_is_a_url(url: str) -> None:
     with pytest.raises(ServiceError, match="expected the URL"):

@@ -196,7 +196,7 @@ def test_polls_leave_nothing_at_a_task_that_goes_on(run) -> None:
         started = time.monotonic()
         await broker.wait(ids, 60.0, gone)
         assert time.monotonic() - started < 30.0
-        assert not any(broker._live[task_id].done._callbacks for task_id in ids)  # type: ignore[attr-defined]
+        assert not any(broker._live[task_id].done._callbacks for task_id in ids)
 
     run(story)
 

@@ -45,7 +45,7 @@ def test_unknown_things_are_named(catalog) -> None:
         catalog.select(submission("nothing"))
     with pytest.raises(InputError, match="Workload not found: u1 of gemm"):
         catalog.select(submission(workload_uuids=["u1"]))
-    with pytest.raises(InputError, match="expected workload_uuids out of 9492.*; found"):
+    with pytest.raises(InputError, match=r"expected workload_uuids out of 9492.*; found"):
         catalog.select(submission(workload_uuids=[]))
     with pytest.raises(InputError, match="expected an architecture out of h100, b200, found 'z'"):
         catalog.select(submission(arch="z"))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nshift 3\nexec {os.path.realpath("/proc/self/exe")} {tmp_path}/silent.py "$@"\n')
     python.chmod(0o755)
-    monkeypatch.setattr(evaluations.sys, "executable", str(python))
+    monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setattr(evaluations, "END_TIMEOUT_S", 0.1)
 
     def running(story: Callable[[Peer, Hears], Awaitable[None]]) -> None:
@@ -99,15 +100,15 @@ def test_a_process_that_does_not_answer_is_reported_and_then_replaced(run, monke
 
 def test_a_process_that_cannot_be_started_is_tried_again(run, monkeypatch) -> None:
     async def story(made: Peer, hears: Hears) -> None:
-        python = evaluations.sys.executable
-        monkeypatch.setattr(evaluations.sys, "executable", "/nowhere")
+        python = sys.executable
+        monkeypatch.setattr(sys, "executable", "/nowhere")
         process = made._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
         async with asyncio.timeout(20.0):
             while "expected to start" not in made.state.fault:
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(evaluations.sys, "executable", python)
+            monkeypatch.setattr(sys, "executable", python)
             while hears.ready < 2:
                 await asyncio.sleep(0.01)
 

@@ -86,7 +86,7 @@ def test_a_store_that_cannot_be_written_is_not_called_broken(tmp_path: Path) -> 
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         connection.execute("DROP TABLE tasks")
         connection.execute("CREATE VIEW tasks AS SELECT 1")  # no index can be made on it
-    with pytest.raises(InputError, match="that can be read and written.*make room"):
+    with pytest.raises(InputError, match=r"that can be read and written.*make room"):
         Store(tmp_path)
 
 
