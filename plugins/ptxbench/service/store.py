@@ -107,7 +107,9 @@ class Store:
         """Raises InputError for a folder that another service uses, that cannot be written, or a file of no store."""
         self._path = folder / FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Solutions are their clients' business. SQLite gives its other files the rights of this one.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._lock = os.open(folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InputError(f"--store {folder}: expected a folder that can be written, found: {error}") from error

@@ -70,6 +70,15 @@ def test_many_writes_are_few_transactions(store: Store) -> None:
     assert len(batches) < 30
 
 
+def test_nobody_else_on_the_machine_can_read_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "deep" / "store")
+    store.add(task()).result(10)
+    files = list((tmp_path / "deep" / "store").iterdir())
+    assert {file.suffix for file in files} == {".sqlite", ".lock", ".sqlite-wal", ".sqlite-shm"}
+    assert {file.stat().st_mode & 0o077 for file in (*files, files[0].parent)} == {0}
+    store.close()
+
+
 def test_a_second_service_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no other service uses"):
         Store(tmp_path)
