@@ -114,13 +114,15 @@ def test_what_ran_beside_a_deadly_task_does_not_fail_with_it(run) -> None:
         assert broker.health()["queue_size"] == 3
         broker.on_ready()
         assert broker.given[2:] == ["innocent"]
+        ids.append((await broker.submit("evaluate", body("comes"))).task_id)
+        assert broker.given[2:] == ["innocent"]
         broker.on_done(ids[0], DONE, 0.1)
         for _ in range(2):
             broker.on_begun(ids[1])
             broker.on_died()
             broker.on_ready()
         await broker.wait(ids[:2], 10.0)
-        assert broker.given[3:] == ["deadly", "deadly", "waits"]
+        assert broker.given[3:] == ["deadly", "deadly", "waits", "comes"]
         assert [broker.status(task_id) for task_id in ids[:2]] == ["completed", "failed"]
 
     run(story)
@@ -182,6 +184,61 @@ def test_a_crowd_finds_no_more_room_than_one_after_the_other(run) -> None:
         taken = [one for one in found if not isinstance(one, RefusedError)]
         assert len(taken) == 5  # two are given, three wait
         assert {one.status for one in found if isinstance(one, RefusedError)} == {429}
+
+    run(story)
+
+
+def test_bytes_that_wait_are_bounded_and_given_back(run, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_QUEUE_BYTES", 3000)
+
+    async def story(broker: Played) -> None:
+        broker.play(ready=False)
+        ids = [(await broker.submit("evaluate", body(name))).task_id for name in ("a", "b")]
+        with pytest.raises(RefusedError, match="the queue is full"):
+            await broker.submit("evaluate", body("large" * 400))
+        broker.play()
+        broker.on_ready()
+        for task_id in ids:
+            broker.on_begun(task_id)
+            broker.on_done(task_id, DONE, 0.1)
+        assert broker._waiting_bytes == 0
+
+    run(story)
+
+
+def test_what_ends_while_the_disk_is_full_is_written_at_the_last(run, tmp_path: Path) -> None:
+    ids = []
+
+    async def full(broker: Played) -> None:
+        ids.append((await broker.submit("evaluate", body("a"))).task_id)
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+            connection.execute("ALTER TABLE tasks RENAME TO elsewhere")
+        broker.on_done(ids[0], DONE, 0.1)
+        while broker.health()["status"] == "ok":
+            await asyncio.sleep(0.01)
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+            connection.execute("ALTER TABLE elsewhere RENAME TO tasks")
+
+    async def after(broker: Played) -> None:
+        assert (broker.status(ids[0]), broker.given) == ("completed", [])
+
+    run(full)
+    run(after)
+
+
+def test_one_that_drains_takes_and_begins_nothing(run) -> None:
+    async def story(broker: Played) -> None:
+        ids = [(await broker.submit("evaluate", body(name))).task_id for name in ("a", "b", "c")]
+        draining = asyncio.ensure_future(broker.drain())
+        await asyncio.sleep(0)
+        with pytest.raises(RefusedError, match="draining") as caught:
+            await broker.submit("evaluate", body("d"))
+        assert caught.value.status == 503
+        for task_id in ids[:2]:
+            broker.on_done(task_id, DONE, 0.1)
+        await asyncio.wait_for(draining, 10.0)
+        assert broker.given == ["a", "b"]
+        await asyncio.wait_for(broker.wait(ids, 60.0), 10.0)  # whoever waits is answered
 
     run(story)
 

@@ -83,10 +83,26 @@ def test_health_needs_no_token() -> None:
     assert ask("/health", token="secret")[0] == 200
 
 
-def test_a_body_that_says_it_is_too_long_is_not_read() -> None:
-    status, body, _ = ask(headers={"Content-Length": str(MAX_BODY_BYTES + 1)})
+@pytest.mark.parametrize("length", [str(MAX_BODY_BYTES + 1), "-1", "1e3", "\u00b2"])
+def test_a_body_that_says_it_is_too_long_is_not_read(length: str) -> None:
+    status, body, _ = ask(headers={"Content-Length": length})
     assert status == 413
     assert str(MAX_BODY_BYTES).encode() in body
+
+
+def test_whoever_leaves_before_the_body_is_there_gets_no_answer() -> None:
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    metrics, scope = Metrics(), {"type": "http", "method": "POST", "path": "/evaluate", "headers": []}
+    asyncio.run(Guard(inner, None, metrics)(scope, receive, send))
+    assert sent == []
+    assert b'operation="evaluate",status="499"' in metrics.text()
 
 
 @pytest.mark.parametrize("of", [inner, application])

@@ -74,3 +74,17 @@ def test_what_nobody_measured_is_no_result(kind: TaskKind, tmp_path: Path) -> No
 def test_what_was_measured_is_one(kind: TaskKind) -> None:
     task, details = performed(FakeProfiler(), kind)
     assert (task.status, task.error, len(task.results), len(details)) == ("completed", None, 3, 3)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_other_device_code_than_the_askers_is_not_measured(complete: bool) -> None:
+    profiler = FakeProfiler()
+    task, _ = performed(profiler, cubin_sha256="0" * 64, complete=complete)
+    assert (task.status, task.fault and task.fault.kind) == ("failed", "build_mismatch")
+    assert not profiler.calls
+
+
+def test_measurement_alone_is_without_tools() -> None:
+    profiler = FakeProfiler()
+    task, _ = performed(profiler, complete=False)
+    assert (task.status, profiler.calls) == ("completed", {"evaluate": 3})
