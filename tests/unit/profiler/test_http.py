@@ -1,4 +1,4 @@
-"""What a session asks of a service, and what it makes of answers. A service is played; tests/acceptance has real ones."""
+"""What a session asks of a service, and what it makes of answers. The service is played."""
 
 import json
 import threading

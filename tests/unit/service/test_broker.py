@@ -66,9 +66,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "Peer", PlayedPeer)
     catalog = Catalog(load_suite(ROOT, "primary").table)
 
-    def running(story: Callable[[Played], Awaitable[None]], **state: object) -> None:
+    def running(story: Callable[[Played], Awaitable[None]], keep_days: float = 30.0, **state: object) -> None:
+        settings = Settings(root=ROOT, slots=1, max_queue=3, keep_days=keep_days)
+
         async def whole() -> None:
-            broker = Played(Settings(root=ROOT, slots=1, max_queue=3), catalog, Store(tmp_path), Metrics())
+            broker = Played(settings, catalog, Store(tmp_path), Metrics())
             broker.play(**state)
             await broker.start()
             try:
@@ -117,6 +119,8 @@ def test_what_ran_beside_a_deadly_task_does_not_fail_with_it(run) -> None:
         ids.append((await broker.submit("evaluate", body("comes"))).task_id)
         assert broker.given[2:] == ["innocent"]
         broker.on_done(ids[0], DONE, 0.1)
+        ids.append((await broker.submit("evaluate", body("last"))).task_id)
+        assert broker.given[3:] == ["deadly"]
         for _ in range(2):
             broker.on_begun(ids[1])
             broker.on_died()
@@ -241,6 +245,21 @@ def test_one_that_drains_takes_and_begins_nothing(run) -> None:
         await asyncio.wait_for(broker.wait(ids, 60.0), 10.0)  # whoever waits is answered
 
     run(story)
+
+
+def test_what_is_old_is_forgotten(run) -> None:
+    async def ends(broker: Played) -> None:
+        task_id = (await broker.submit("evaluate", body("a"))).task_id
+        broker.on_done(task_id, DONE, 0.1)
+        await broker.wait([task_id], 10.0)
+        assert broker.status(task_id) == "completed"
+        await asyncio.sleep(0.01)
+        sweeping = asyncio.ensure_future(broker._sweep())  # as another service begins, or an hour later
+        while broker.status(task_id) is not None:
+            await asyncio.sleep(0.01)
+        sweeping.cancel()
+
+    run(ends, keep_days=0.005 / 86_400)
 
 
 def test_polls_leave_nothing_at_a_task_that_goes_on(run) -> None:
