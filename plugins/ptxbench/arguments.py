@@ -29,8 +29,14 @@ def positive(text: str) -> float:
 
 TOKEN_VARIABLE = "PTXBENCH_TOKEN"
 """Environment variable with the bearer token of a service, for it and for its clients."""
+NO_TOKEN = "expected a token of one word of printable ASCII"
 PROFILERS = ("auto", "local", "replay", "ray")
 _ELSEWHERE = ("http://", "https://", "ray://", "ray?")
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be sent as a bearer token, in a header of HTTP."""
+    return text.isascii() and text.isprintable() and " " not in text and text != ""
 
 
 def profiler(text: str) -> str:

@@ -7,8 +7,11 @@ import json
 import re
 import shlex
 import subprocess
+import sys
+import threading
 import time
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import PurePosixPath
 
 import pytest
@@ -92,6 +95,25 @@ def test_container_serves_with_options_that_exist(monkeypatch):
     (path,) = re.findall(rf"127\.0\.0\.1:{DEFAULT_PORT}(/\w*)", only("HEALTHCHECK"))
     assert path in OPEN_PATHS
     assert only("USER") not in ("root", "0")
+
+
+@pytest.mark.parametrize(("status", "healthy"), [("ok", True), ("draining", True), ("unavailable", False)])
+def test_health_check_tells_a_service_that_cannot_work(status, healthy):
+    class Health(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"status": status}).encode())
+
+        def log_message(self, *_):
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Health) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        (_, check) = only("HEALTHCHECK").split("CMD ", 1)
+        program, *arguments = json.loads(check.replace(f":{DEFAULT_PORT}", f":{server.server_port}"))
+        assert program == "python"
+        assert (subprocess.run([sys.executable, *arguments], timeout=20).returncode == 0) is healthy
 
 
 def test_compose_file_agrees_with_the_image():

@@ -7,8 +7,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import TypeAdapter
-
 from ptxbench.client import calls
 from ptxbench.client.calls import Call, SolutionLike
 from ptxbench.client.retrying import ANSWER_TIMEOUT_S, DEFAULT_PATIENCE_S, Attempts, ServiceError, settings_of
@@ -55,7 +53,7 @@ class AsyncClient:
 
         The same content is one task, however often it is submitted, so a submission can be repeated safely.
         """
-        return Submitted.model_validate_json(await self._send(calls.submit(kind, solution, workload_uuids, options)))
+        return calls.read(Submitted, await self._send(calls.submit(kind, solution, workload_uuids, options)))
 
     async def evaluate(
         self, solution: SolutionLike, workload_uuids: Sequence[str] | None = None, **options: object
@@ -84,11 +82,11 @@ class AsyncClient:
     async def task(self, task_id: str, timeout_s: float = 0.0, *, detail: bool = False) -> Task:
         """A task, as it is, or once it has finished if that is within ``timeout_s`` seconds; ``detail``: with
         evidence."""
-        return Task.model_validate_json(await self._send(calls.task(task_id, timeout_s, detail=detail)))
+        return calls.read(Task, await self._send(calls.task(task_id, timeout_s, detail=detail)))
 
     async def tasks(self, task_ids: Sequence[str], timeout_s: float = 0.0) -> list[Task]:
         """Several tasks, in this order."""
-        return TypeAdapter(list[Task]).validate_json(await self._send(calls.tasks(task_ids, timeout_s)))
+        return calls.read(list[Task], await self._send(calls.tasks(task_ids, timeout_s)))
 
     async def wait(self, task_id: str, timeout_s: float | None = None, *, detail: bool = False) -> Task:
         """A task once it has finished, over restarts of the service. Raises ServiceError after ``timeout_s``."""
@@ -103,24 +101,24 @@ class AsyncClient:
 
     async def health(self) -> ServiceHealth:
         """What the service does now."""
-        return ServiceHealth.model_validate_json(await self._send(calls.get("health")))
+        return calls.read(ServiceHealth, await self._send(calls.get("health")))
 
     async def definitions(self) -> list[DefinitionInfo]:
         """What can be evaluated."""
-        return TypeAdapter(list[DefinitionInfo]).validate_json(await self._send(calls.get("definitions")))
+        return calls.read(list[DefinitionInfo], await self._send(calls.get("definitions")))
 
     async def definition(self, name: str) -> dict[str, Any]:
         """A definition, as FlashInfer-Trace."""
-        return TypeAdapter(dict[str, Any]).validate_json(await self._send(calls.get("definitions", name)))
+        return calls.read(dict[str, Any], await self._send(calls.get("definitions", name)))
 
     async def workloads(self, definition: str) -> list[dict[str, Any]]:
         """A definition's workloads, as FlashInfer-Trace."""
         found = await self._send(calls.get("definitions", definition, "workloads"))
-        return TypeAdapter(list[dict[str, Any]]).validate_json(found)
+        return calls.read(list[dict[str, Any]], found)
 
     async def workload(self, uuid: str) -> dict[str, Any]:
         """A workload, as FlashInfer-Trace."""
-        return TypeAdapter(dict[str, Any]).validate_json(await self._send(calls.get("workloads", uuid)))
+        return calls.read(dict[str, Any], await self._send(calls.get("workloads", uuid)))
 
     async def _send(self, call: Call) -> bytes:
         import httpx
@@ -130,11 +128,13 @@ class AsyncClient:
         while True:
             try:
                 answer = await self._http.request(
-                    call.method, call.path, params=call.params, json=call.body, timeout=timeout
+                    call.method, call.path, params=call.params, content=call.body, timeout=timeout
                 )
             except httpx.TransportError as error:
                 await asyncio.sleep(attempts.after_failure(error))
                 continue
+            except httpx.HTTPError as error:  # an answer that is none of HTTP's
+                raise ServiceError(f"{self._settings.url}: {type(error).__name__}: {error}") from error
             if answer.is_success:
                 return answer.content
             await asyncio.sleep(attempts.after_answer(answer.status_code, answer.headers, answer.text))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
-from ptxbench.arguments import TOKEN_VARIABLE
+from ptxbench.arguments import NO_TOKEN, TOKEN_VARIABLE, is_token
 from ptxbench.errors import PtxBenchError
 
 FIRST_WAIT_S = 0.1
@@ -37,14 +39,32 @@ class Settings(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         """Of every request."""
-        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+        token = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        return {"content-type": "application/json", **token}
 
 
 def settings_of(url: str, token: str | None, patience_s: float) -> Settings:
-    """``token``: None takes that of the environment. Raises ServiceError for what is no URL of HTTP."""
-    if not url.startswith(("http://", "https://")):
+    """``token``: None takes that of the environment.
+
+    Raises ServiceError for what is no URL of HTTP, no token, or no time.
+    """
+    if not _is_address(url):
         raise ServiceError(f"expected the URL of a service such as http://127.0.0.1:8600, found {url!r}")
-    return Settings(url.rstrip("/"), token or os.environ.get(TOKEN_VARIABLE) or None, patience_s)
+    if math.isnan(patience_s):
+        raise ServiceError(f"patience_s: expected seconds, found {patience_s!r}")
+    token = token or os.environ.get(TOKEN_VARIABLE) or None
+    if token is not None and not is_token(token):
+        raise ServiceError(f"{TOKEN_VARIABLE}: {NO_TOKEN}, found {len(token)} characters")
+    return Settings(url.rstrip("/"), token, patience_s)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return False
+    return known and not parts.query and not parts.fragment and url.isprintable() and " " not in url
 
 
 class Attempts:

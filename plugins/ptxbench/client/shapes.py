@@ -6,9 +6,9 @@ passed over on both sides, as that API's own models do.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ptxbench.records import (
     Build,
@@ -30,8 +30,8 @@ SafetyToolName = Literal["memcheck", "initcheck", "synccheck", "racecheck"]
 MOST_WORKLOADS = 1000
 MOST_WAIT_S = 3600.0
 """The longest long-poll, as in FlashInfer-Bench's API."""
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:-]+$")]
-"""A task id that a client chose."""
+Name = Annotated[str, StringConstraints(max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:-]*$")]
+"""A task id that a client chose. ``.`` and ``..`` would be another path in an address."""
 _OPEN = ConfigDict(extra="ignore", frozen=True)
 
 
@@ -42,9 +42,16 @@ class Shape(BaseModel):
 
 
 class OpenSource(SourceFile):
-    """``SourceFile`` with fields of other versions passed over."""
+    """``SourceFile`` with fields of other versions passed over, and without its look at Python.
+
+    A service runs no Python of a client's, and parsing one body of it took 18 s and 1.8 GB of the process that answers.
+    """
 
     model_config = ConfigDict(extra="ignore")
+
+    @model_validator(mode="after")
+    def _python_parses(self) -> Self:
+        return self
 
 
 class OpenSpec(BuildSpec):

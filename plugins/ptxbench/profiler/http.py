@@ -12,8 +12,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ValidationError
-
 from ptxbench.client import Client, ServiceError, Task, cuda_solution
 from ptxbench.client.retrying import DEFAULT_PATIENCE_S
 from ptxbench.client.shapes import ServiceHealth, TaskKind
@@ -108,7 +106,7 @@ class HttpProfiler:
                     first.health()
                 self._met = True
             return self._client.health()
-        except (ServiceError, ValidationError) as error:
+        except ServiceError as error:
             raise InfrastructureError("service_unavailable", str(error)) from error
 
     def _perform(self, kind: TaskKind, case: Case, built: Built, **options: object) -> Task:
@@ -130,9 +128,6 @@ class HttpProfiler:
         except ServiceError as error:
             kind_of_fault = "service_unavailable" if error.status in (None, 429, 502, 503, 504) else "service_refused"
             raise InfrastructureError(kind_of_fault, str(error)) from error
-        except ValidationError as error:
-            message = f"expected an answer of this version of PTXBench, found another form: {error}"
-            raise InfrastructureError("service_refused", message) from error
         if task.fault is not None:
             raise InfrastructureError(task.fault.kind, f"at the service: {task.fault.message}")
         if not task.results:

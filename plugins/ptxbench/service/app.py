@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from ptxbench.client.shapes import (
 )
 from ptxbench.errors import InputError
 from ptxbench.service.broker import Broker, RefusedError
+from ptxbench.service.settings import MAX_ANSWER_BYTES
 
 _SUBMISSIONS: dict[TaskKind, str] = {
     "evaluate": "Have a solution measured and judged",
@@ -103,13 +105,12 @@ def _submitting(broker: Broker, kind: TaskKind) -> Callable[[Request], Awaitable
 def _add_tasks(app: FastAPI, broker: Broker) -> None:
     @app.get("/tasks/{task_id}", summary="A task and its results", responses={200: {"model": Task}})
     async def task(
+        request: Request,
         task_id: str,
         timeout: Annotated[float, Query(ge=0, le=MOST_WAIT_S, description="seconds to wait for its end")] = 0.0,
         detail: Annotated[bool, Query(description="with the evidence behind the results")] = False,
     ) -> Response:
-        if broker.status(task_id) is None:
-            raise HTTPException(404, f"Task not found: {task_id}")
-        await broker.wait([task_id], timeout)
+        await _ended(broker, request, [task_id], timeout)
         return _json(broker.view(task_id, detail=detail) or b"null")
 
     @app.post(
@@ -123,11 +124,35 @@ def _add_tasks(app: FastAPI, broker: Broker) -> None:
             asked = BatchRequest.model_validate_json(await request.body())
         except ValidationError as error:
             return _unreadable(error)
+        await _ended(broker, request, asked.task_ids, asked.timeout)
+        tasks, size = [], 0
         for task_id in asked.task_ids:
-            if broker.status(task_id) is None:
-                raise HTTPException(404, f"Task not found: {task_id}")
-        await broker.wait(asked.task_ids, asked.timeout)
-        return _json(b"[" + b",".join(broker.view(task_id) or b"null" for task_id in asked.task_ids) + b"]")
+            tasks.append(broker.view(task_id) or b"null")
+            size += len(tasks[-1])
+            if size > MAX_ANSWER_BYTES:
+                detail = f"expected tasks of at most {MAX_ANSWER_BYTES} bytes in all, found more; ask for fewer at once"
+                raise HTTPException(400, detail)
+        return _json(b"[" + b",".join(tasks) + b"]")
+
+
+async def _ended(broker: Broker, request: Request, task_ids: Sequence[str], timeout_s: float) -> None:
+    """Once all of these tasks have ended, the time is over, or whoever asked is gone. Raises 404."""
+    for task_id in task_ids:
+        if broker.status(task_id) is None:
+            raise HTTPException(404, f"Task not found: {task_id}")
+    if timeout_s <= 0:
+        return
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await broker.wait(task_ids, timeout_s, gone)
+    finally:
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """When the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _add_catalog(app: FastAPI, broker: Broker) -> None:

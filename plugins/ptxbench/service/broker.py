@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import sqlite3
 import time
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from ptxbench.client.shapes import FINISHED, Submission, TaskKind, TaskStatus
+from ptxbench.service.answers import health_answer, task_answer
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.metrics import Metrics
 from ptxbench.service.naming import ID_DIGITS, content_hash, unique_name
@@ -27,9 +27,9 @@ MOST_ATTEMPTS = 3
 PREFETCH = 2
 """Tasks per slot that the evaluation process holds, so that it need not ask between two short ones."""
 STORE_RETRY_S = 5.0
+"""Before a result that could not be written is written again."""
 SWEEP_INTERVAL_S = 3600.0
 _RATE_WINDOW = 200
-_UNFINISHED = b'"traces":null,"logs":null,"error":null,"fault":null,"results":[]}'
 
 
 class RefusedError(Exception):
@@ -78,7 +78,16 @@ class Broker:
         self._live: dict[str, _Live] = {}
         self._line: WaitingLine[_Live] = WaitingLine()
         self._waiting_bytes = 0
+        self._storing = 0
+        """Tasks on their way to the disk: they will wait."""
+        self._suspects: deque[_Live] = deque()
+        """Tasks that an evaluation process died with. Each is done with no other beside it, to know which one it is."""
+        self._tests_suspect = False
+        """Whether what the evaluation process has is a suspect, alone."""
         self._given = 0
+        self._unkept: dict[str, Finished] = {}
+        """Results that could not be written yet."""
+        self._store_fault = ""
         self._finished_at: deque[float] = deque(maxlen=_RATE_WINDOW)
         self._sweeping: asyncio.Task[None] | None = None
         store.on_batch = metrics.stored
@@ -129,6 +138,8 @@ class Broker:
         loop = asyncio.get_running_loop()
         live = _Live(task, loop.create_future(), loop.create_future())
         self._live[task.id] = live
+        self._storing += 1
+        self._waiting_bytes += len(task.request)
         stored = asyncio.wrap_future(self._store.add(task))
         stored.add_done_callback(lambda outcome: self._stored(live, outcome))
         return live
@@ -162,13 +173,18 @@ class Broker:
         )
 
     @property
+    def measures(self) -> bool:
+        """Whether there is a profiler that measures, not stored evidence."""
+        return self._peer.state.origin == "measured"
+
+    @property
     def _origin(self) -> str:
         """With what every content begins: whether it was to be measured or read back."""
         return f"{self._peer.state.origin}:"
 
     def _device_arch(self, submission: Submission) -> str | None:
         """The architecture of the device, for a submission that names none."""
-        if submission.arch is not None or self._peer.state.origin == "replayed":
+        if self.catalog.named_arch(submission) is not None or not self.measures:
             return None
         device = self._peer.state.health.get("device")
         if device is None:
@@ -176,21 +192,28 @@ class Broker:
         return self.catalog.arch_of_device(tuple(device["compute_capability"]))
 
     def _expect_room(self, size: int) -> None:
-        if len(self._line) < self.settings.max_queue and self._waiting_bytes + size <= MAX_QUEUE_BYTES:
+        waiting = len(self._line) + self._storing
+        if waiting < self.settings.max_queue + self._free() and self._waiting_bytes + size <= MAX_QUEUE_BYTES:
             return
-        rate = self._rate()
-        wait_s = math.ceil(len(self._line) / 10 / rate) if rate else 10
-        message = f"the queue is full: expected at most {self.settings.max_queue} tasks, found {len(self._line)}"
+        ended = self._finished_at
+        rate = len(ended) / max(1e-3, time.monotonic() - ended[0]) if len(ended) > 1 else 0.0  # in a second, of late
+        wait_s = math.ceil(waiting / 10 / rate) if rate else 10
+        message = (
+            f"the queue is full: expected at most {self.settings.max_queue} tasks of {MAX_QUEUE_BYTES >> 20} MiB "
+            f"in all, found {waiting}; come again"
+        )
         raise RefusedError(429, message, min(60, max(1, wait_s)))
 
-    def _rate(self) -> float:
-        """Tasks that end in a second, of late."""
-        if len(self._finished_at) < 2:
-            return 0.0
-        return len(self._finished_at) / max(1e-3, time.monotonic() - self._finished_at[0])
+    def _free(self) -> int:
+        """How many tasks the evaluation process can be given now."""
+        if not self._peer.state.ready or not self.accepting or self._unkept:
+            return 0  # what cannot be kept is not begun
+        return max(0, PREFETCH * self.settings.slots - self._given)
 
     def _stored(self, live: _Live, outcome: asyncio.Future[object]) -> None:
         error = outcome.exception()
+        self._storing -= 1
+        self._waiting_bytes -= len(live.task.request)
         if error is not None:
             del self._live[live.task.id]
             live.durable.set_exception(error)
@@ -209,13 +232,19 @@ class Broker:
 
     def _pump(self) -> None:
         """Hand tasks to the evaluation process, as many as it can use."""
-        if not self._peer.state.ready or not self.accepting:
+        if self._suspects:
+            if self._free() and not self._given:
+                self._give(self._suspects.popleft())
             return
-        while self._given < PREFETCH * self.settings.slots and (live := self._line.take()) is not None:
+        while self._free() and not self._tests_suspect and (live := self._line.take()) is not None:
             self._waiting_bytes -= len(live.task.request)
-            self._given += 1
-            live.state = "given"
-            self._peer.give(live.task)
+            self._give(live)
+
+    def _give(self, live: _Live) -> None:
+        self._given += 1
+        self._tests_suspect = live.deaths > 0
+        live.state = "given"
+        self._peer.give(live.task)
 
     def status(self, task_id: str) -> TaskStatus | None:
         """Where a task is; None: there is none."""
@@ -225,37 +254,43 @@ class Broker:
         known = self._store.find(task_id)
         return known.status if known is not None else None
 
-    async def wait(self, task_ids: Iterable[str], timeout_s: float) -> None:
-        """Until all of these tasks have ended, ``timeout_s`` seconds are over, or the service closes."""
-        waited: list[asyncio.Future[None]] = []
-        for task_id in task_ids:
-            if task_id in self._live:
-                waited.append(self._live[task_id].done)
-            elif self.status(task_id) not in FINISHED:
-                waited.append(asyncio.get_running_loop().create_future())  # of another kind of service: in vain
-        if not waited or timeout_s <= 0 or self._closing.done():
-            return
-        # Nothing is cancelled when the time is over: others may wait for the same tasks.
-        everything = waited[0] if len(waited) == 1 else asyncio.gather(*waited)
-        await asyncio.wait({self._closing, everything}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    async def wait(self, task_ids: Iterable[str], timeout_s: float, gone: asyncio.Future[None] | None = None) -> None:
+        """Until all of these tasks have ended, ``timeout_s`` seconds are over, the service closes, or ``gone`` is
+        done."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        over = {self._closing, gone} if gone is not None else {self._closing}
+        # One after the other, and nothing is cancelled or left behind: others wait for the same tasks, and a poll of
+        # many that is repeated must not leave something at each of them.
+        for done in [self._end_of(task_id) for task_id in task_ids] if timeout_s > 0 else []:
+            if done is not None and not done.done():
+                left = deadline - loop.time()
+                if left <= 0 or any(end.done() for end in over):
+                    return
+                await asyncio.wait({done, *over}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+    def _end_of(self, task_id: str) -> asyncio.Future[None] | None:
+        """Done when a task has ended; None: it has."""
+        live = self._live.get(task_id)
+        if live is not None:
+            return live.done
+        if self.status(task_id) in FINISHED:
+            return None
+        return asyncio.get_running_loop().create_future()  # of another kind of service: in vain
 
     def view(self, task_id: str, *, detail: bool = False) -> bytes | None:
         """JSON of ``Task``; None: there is no such task."""
         live = self._live.get(task_id)
         if live is not None:
-            status = self.status(task_id)
+            task, status = live.task, self.status(task_id)
             assert status is not None
-            task = live.task
-            return _head(task_id, status, task.kind, task.definition, task.solution) + _UNFINISHED
+            return task_answer(task_id, status, (task.kind, task.definition, task.solution), None)
         known = self._store.find(task_id)
         if known is None:
             return None
-        head = _head(task_id, known.status, known.kind, known.definition, known.solution)
-        rest = known.result[1:] if known.result else _UNFINISHED
-        if detail:
-            details = self._store.detail(task_id) or b"null"
-            rest = rest[:-1] + b',"details":' + details + b"}"
-        return head + rest
+        details = self._store.detail(task_id) or b"null" if detail else None
+        about = (known.kind, known.definition, known.solution)
+        return task_answer(task_id, known.status, about, known.result, details)
 
     def on_ready(self) -> None:
         """The evaluation process takes tasks."""
@@ -270,6 +305,7 @@ class Broker:
     def on_done(self, task_id: str, found: Finished, seconds: float) -> None:
         """It has done one."""
         self._given -= 1
+        self._tests_suspect = False
         live = self._live.get(task_id)
         if live is not None:
             self.metrics.evaluated(live.task.kind, found.status, seconds)
@@ -282,13 +318,16 @@ class Broker:
         stored = asyncio.wrap_future(self._store.finish(live.task.id, found))
 
         def kept(outcome: asyncio.Future[object]) -> None:
-            if outcome.exception() is not None:
-                # It stays unfinished on disk, and is done again.
+            error = outcome.exception()
+            if error is not None:
                 self.metrics.lost_writes.inc()
-                live.state = "pending"
-                self._enqueue(live)
-                asyncio.get_running_loop().call_later(STORE_RETRY_S, self._pump)
+                self._unkept[live.task.id] = found
+                self._store_fault = f"results cannot be stored: {error}; make room on the disk of {self.settings.store}"
+                asyncio.get_running_loop().call_later(STORE_RETRY_S, self._finish, live, found)
                 return
+            if self._unkept.pop(live.task.id, None) is not None and not self._unkept:
+                self._store_fault = ""
+                self._pump()
             self._live.pop(live.task.id, None)
             self._finished_at.append(time.monotonic())
             if not live.done.done():
@@ -299,14 +338,19 @@ class Broker:
     def on_died(self) -> None:
         """It is gone: what it had goes back to the line, before everything else."""
         self._given = 0
+        self._tests_suspect = False
         for live in reversed(list(self._live.values())):
-            if live.state not in ("given", "running"):
+            state = live.state
+            if state not in ("given", "running"):
                 continue
-            live.deaths += live.state == "running"
+            live.state = "pending"
+            live.deaths += state == "running"
             if live.deaths >= MOST_ATTEMPTS:
-                self._finish(live, _died_of_it())
+                text = f"{MOST_ATTEMPTS} evaluation processes died while they did this task"
+                self._finish(live, failed(text, {"kind": "worker_died", "message": text}))
+            elif live.deaths:
+                self._suspects.appendleft(live)
             else:
-                live.state = "pending"
                 self._enqueue(live, first=True)
 
     async def _sweep(self) -> None:
@@ -317,33 +361,14 @@ class Broker:
 
     def health(self) -> dict[str, Any]:
         """Fields of ``ServiceHealth``."""
-        peer = self._peer.state
-        health = peer.health
-        devices = list(health.get("devices") or ())
-        workers = [
-            {"device": device["name"], "healthy": device.get("state") in ("ready", "busy")} for device in devices
-        ]
-        if not workers:
-            name = (health.get("device") or {}).get("name") or health.get("kind") or self.settings.profiler
-            workers = [{"device": name, "healthy": peer.ready and not peer.fault}]
-        healthy = sum(worker["healthy"] for worker in workers)
-        status = "ok" if healthy == len(workers) else "degraded" if healthy else "unavailable"
         return {
-            "status": status if self.accepting else "draining",
-            "workers": workers,
-            "queue_size": len(self._line),
+            **health_answer(self._peer.state, self.settings.profiler, self._store_fault, accepting=self.accepting),
+            "queue_size": len(self._line) + len(self._suspects),
+            "active_tasks": self._given,
             "instance_id": self.instance_id,
             "dataset_id": self.catalog.dataset_id,
             "started_at": self.started_at,
             "accepting": self.accepting,
-            "healthy_workers": healthy,
-            "total_workers": len(workers),
-            "active_tasks": self._given,
-            "profiler": health.get("kind") or self.settings.profiler,
-            "origin": peer.origin,
-            "device": health.get("device"),
-            "devices": devices,
-            "message": peer.fault or health.get("message", ""),
         }
 
     def update_gauges(self) -> None:
@@ -369,14 +394,6 @@ class Broker:
         await self._peer.close()
         # What it had found has been handed to this loop before its end was.
         await asyncio.sleep(0)
+        for task_id, found in self._unkept.items():
+            self._store.finish(task_id, found)
         await asyncio.to_thread(self._store.close)
-
-
-def _head(task_id: str, status: str, kind: str, definition: str, solution: str) -> bytes:
-    head = {"task_id": task_id, "status": status, "kind": kind, "definition": definition, "solution": solution}
-    return json.dumps(head).encode()[:-1] + b","
-
-
-def _died_of_it() -> Finished:
-    text = f"{MOST_ATTEMPTS} evaluation processes died while they did this task"
-    return failed(text, {"kind": "worker_died", "message": text})

@@ -25,11 +25,20 @@ class UnknownDefinitionError(InputError):
 class Catalog:
     """Cases by definition, workload and architecture. Immutable after construction."""
 
-    def __init__(self, cases: Iterable[Case], arch: str | None = None) -> None:
-        """``arch`` is that of solutions that name none. Raises InputError where no case is for it."""
+    def __init__(self, cases: Iterable[Case], arch: str | None = None, left_out: Iterable[str] = ()) -> None:
+        """``arch`` is that of solutions that name none; ``left_out`` says what of a collection cannot be evaluated.
+
+        Raises InputError where no case is for ``arch``, and for two definitions of one name.
+        """
+        self.left_out = tuple(left_out)
         self._cases: dict[str, dict[str, dict[str, Case]]] = {}
         for case in cases:
             workloads = self._cases.setdefault(case.definition.name, {})
+            if workloads and _first(workloads).definition != case.definition:
+                raise InputError(
+                    f"--trace-set: expected one definition named {case.definition.name}, found another one in suite "
+                    f"{_first(workloads).suite}; serve the collection with a --suite that has none of that name"
+                )
             workloads.setdefault(case.workload.uuid, {})[case.arch.name] = case
         self.archs = tuple(dict.fromkeys(case.arch.name for case in self._all()))
         if arch is not None and arch not in self.archs:
@@ -41,9 +50,10 @@ class Catalog:
     def load(cls, root: Path, suite: str, trace_sets: Sequence[Path], arch: str | None = None) -> Catalog:
         """The cases of a suite and of collections. Raises InputError as the loaders of these do."""
         cases = list(load_suite(root, suite).table)
-        if trace_sets:
-            cases += load_collections(root, trace_sets).suite.table
-        return cls(cases, arch)
+        if not trace_sets:
+            return cls(cases, arch)
+        collections = load_collections(root, trace_sets)
+        return cls([*cases, *collections.suite.table], arch, collections.left_out)
 
     def _all(self) -> Iterable[Case]:
         for workloads in self._cases.values():
@@ -108,10 +118,14 @@ class Catalog:
         if workloads is None:
             raise UnknownDefinitionError(f"Definition not found: {name}")
         uuids = submission.workload_uuids
+        if uuids is not None and not uuids:
+            raise InputError(
+                f"{name}: expected workload_uuids out of {', '.join(workloads)}, or none for all; found []"
+            )
         unknown = [uuid for uuid in uuids or () if uuid not in workloads]
         if unknown:
             raise InputError(f"Workload not found: {unknown[0]} of {name}; expected one of {', '.join(workloads)}")
-        arch = self._arch_of(submission, device_arch)
+        arch = self.named_arch(submission) or self._arch or device_arch or self.archs[0]
         cases = tuple(
             archs[arch] for uuid, archs in workloads.items() if arch in archs and (uuids is None or uuid in uuids)
         )
@@ -121,14 +135,13 @@ class Catalog:
         self._expect_same(submission, cases)
         return cases
 
-    def _arch_of(self, submission: Submission, device_arch: str | None) -> str:
+    def named_arch(self, submission: Submission) -> str | None:
+        """The architecture that a submission names, by itself or as its target hardware; None: none, or several."""
         if submission.arch is not None:
             return submission.arch
         words = {word for target in submission.solution.spec.target_hardware for word in _WORD.findall(target.lower())}
         named = [arch for arch in self.archs if arch in words]
-        if len(named) == 1:
-            return named[0]
-        return self._arch or device_arch or self.archs[0]
+        return named[0] if len(named) == 1 else None
 
     def _expect_same(self, submission: Submission, cases: Sequence[Case]) -> None:
         for case in cases:

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from ptxbench.arguments import TOKEN_VARIABLE, add_trace_sets, count, positive
+from ptxbench.arguments import NO_TOKEN, TOKEN_VARIABLE, add_trace_sets, count, is_token, positive
 from ptxbench.errors import InputError
 from ptxbench.service.settings import (
     DEFAULT_DRAIN_S,
@@ -105,8 +105,11 @@ def _port(text: str) -> int:
 
 
 def settings_of(options: argparse.Namespace, root: Path) -> Settings:
-    """Raises InputError for a token file that holds none, and for a network without a token."""
+    """Raises InputError for what is no token, a network without one, and a folder of evidence that is not there."""
     here = Path.cwd()
+    missing = next((folder for folder in options.evidence if not (here / folder).is_dir()), None)
+    if missing is not None:
+        raise InputError(f"--evidence {missing}: expected a folder with evidence, found none; check the path")
     settings = Settings(
         root=root,
         host=options.host,
@@ -142,16 +145,22 @@ def _is_loopback(host: str) -> bool:
 
 
 def _token(options: argparse.Namespace) -> str | None:
+    if options.no_token:
+        if options.token_file is not None:
+            raise InputError("--no-token, --token-file: expected one of them, found both; leave one out")
+        return None
     if options.token_file is None:
-        return os.environ.get(TOKEN_VARIABLE) or None
-    try:
-        token: str = options.token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--token-file {options.token_file}: expected a file with a token, found: {error}") from error
-    if not token.isascii() or not token.isprintable() or " " in token or not token:
-        raise InputError(
-            f"--token-file {options.token_file}: expected one word of ASCII, found {len(token)} characters"
-        )
+        token, whence = os.environ.get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+        if not token:
+            return None
+    else:
+        whence = f"--token-file {options.token_file}"
+        try:
+            token = options.token_file.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{whence}: expected a file with a token, found: {error}") from error
+    if not is_token(token):
+        raise InputError(f"{whence}: {NO_TOKEN}, found {len(token)} characters")
     return token
 
 

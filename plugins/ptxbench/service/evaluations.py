@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -28,21 +29,27 @@ class Evaluations:
     ``{"op": "died"}``, when the process is gone."""
 
     def __init__(self, settings: Settings, heard: Heard) -> None:
-        ours, theirs = socket.socketpair()
+        """Raises OSError where there is no memory, process or descriptor left."""
         self._heard = heard
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "ptxbench.service.worker", *_arguments(settings, theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": import_path()},
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-            cwd=settings.root,
-        )
-        theirs.close()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "ptxbench.service.worker", *_arguments(settings, theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    env=os.environ | {"PYTHONPATH": import_path()},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                    cwd=settings.root,
+                )
+            except OSError:
+                ours.close()
+                raise
         self._channel = Connection(ours.detach())
-        self._lock = threading.Lock()
+        self._outbox: queue.SimpleQueue[tuple[bytes, ...] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._listen, name="ptxbench-evaluations", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._speak, name="ptxbench-evaluations-out", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -63,15 +70,24 @@ class Evaluations:
         try:
             self._process.wait(END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self.kill()
             self._process.wait()
         self._thread.join(END_TIMEOUT_S)
 
+    def kill(self) -> None:
+        """End the process, whatever it does. Nothing is waited for; its end is heard."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def _send(self, message: dict[str, Any], *blobs: bytes) -> None:
-        with self._lock, suppress(OSError):
-            for part in (json.dumps(message).encode(), *blobs):
-                self._channel.send_bytes(part)
+        self._outbox.put((json.dumps(message).encode(), *blobs))
+
+    def _speak(self) -> None:
+        # Not on the event loop: the pipe is full as long as a process that is busy does not read it.
+        with suppress(OSError):
+            while (parts := self._outbox.get()) is not None:
+                for part in parts:
+                    self._channel.send_bytes(part)
 
     def _listen(self) -> None:
         try:
@@ -84,6 +100,7 @@ class Evaluations:
         except (EOFError, OSError):
             pass
         finally:
+            self._outbox.put(None)
             self._process.wait()
             self._heard({"op": "died", "status": self._process.returncode}, None)
 

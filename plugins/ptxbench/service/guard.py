@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import time
@@ -9,7 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from ptxbench.service.metrics import Metrics
-from ptxbench.service.settings import MAX_BODY_BYTES
+from ptxbench.service.settings import BODY_TIMEOUT_S, MAX_BODY_BYTES
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -22,8 +23,16 @@ SUBMISSIONS = frozenset({"evaluate", "profile", "sanitize", "debug"})
 _OPERATIONS = SUBMISSIONS | {"", "tasks", "definitions", "workloads", "health", "metrics", "docs", "openapi.json"}
 
 
-class _TooLargeError(Exception):
-    """A body without a length turned out too long."""
+class _RefusedBodyError(Exception):
+    """A body that is not read to its end."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+class _GoneError(Exception):
+    """Nobody is left to hear an answer."""
 
 
 class Guard:
@@ -53,9 +62,11 @@ class Guard:
             if refusal is not None:
                 await _refuse(sending, *refusal)
             else:
-                await self._inner(scope, _limited(receive), sending)
-        except _TooLargeError:
-            await _refuse(sending, 413, _too_large("more"))
+                await self._inner(scope, await _whole(receive) if scope["method"] == "POST" else receive, sending)
+        except _RefusedBodyError as error:
+            await _refuse(sending, error.status, str(error))
+        except _GoneError:
+            status = 499  # as nginx counts them
         finally:
             first = scope["path"].split("/", 2)[1] if scope["path"] else ""
             operation = first if first in _OPERATIONS else "other"
@@ -78,16 +89,32 @@ def _too_large(found: str) -> str:
     return f"expected a body of at most {MAX_BODY_BYTES} bytes, found {found}; send less"
 
 
-def _limited(receive: Receive) -> Receive:
-    received = 0
+async def _whole(receive: Receive) -> Receive:
+    """``receive`` with the whole body as its first message.
+
+    Read here and not by the application, whose own handling of errors would answer 500 where reading has to end.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _GoneError
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise _RefusedBodyError(413, _too_large("more"))
+                more = message.get("more_body", False)
+    except TimeoutError:
+        detail = f"expected the body within {BODY_TIMEOUT_S:g} s, found {len(body)} bytes of it; send it again"
+        raise _RefusedBodyError(408, detail) from None
+    first: Message | None = {"type": "http.request", "body": bytes(body), "more_body": False}
 
     async def receiving() -> Message:
-        nonlocal received
-        message = await receive()
-        received += len(message.get("body", b""))
-        if received > MAX_BODY_BYTES:
-            raise _TooLargeError
-        return message
+        nonlocal first
+        message, first = first, None
+        return message if message is not None else await receive()
 
     return receiving
 
@@ -97,7 +124,7 @@ async def _refuse(send: Send, status: int, detail: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if status == 413:
+    if status in (408, 413):
         # What is still on its way would be read as the next request.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.evaluation import EvidenceOrigin as Origin
 from ptxbench.cases import Case
-from ptxbench.client.shapes import Submission, TaskKind
+from ptxbench.client.shapes import Submission, TaskKind, TaskStatus
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import Proposal
 from ptxbench.models.solutions import one_source
@@ -23,10 +23,12 @@ from ptxbench.records import (
     BuildStatus,
     Candidate,
     Evidence,
+    InfrastructureFault,
     Outcome,
     Record,
     RunEvidence,
     SafetyEvidence,
+    ToolStatus,
     TurnKey,
     TurnRecord,
     Verdict,
@@ -38,6 +40,7 @@ from ptxbench.toolchain import Built
 from ptxbench.verdict import judge
 
 MAX_LOG_CHARS = 20_000
+NOBODY_KNOWS = "nobody knows: no device ran this, and no stored evidence has its hashes"
 
 
 class Found(NamedTuple):
@@ -49,8 +52,8 @@ class Found(NamedTuple):
     """JSON of ``TaskDetail``. Evidence is long, and pydantic writes it ten times as fast as json would."""
     trace: dict[str, Any] | None = None
     log: dict[str, Any] | None = None
-    known: bool = True
-    """False: nobody ran it, so there is nothing to tell."""
+    unknown: str = ""
+    """Why there is nothing to tell; empty: there is something."""
 
 
 class Judge:
@@ -74,12 +77,15 @@ class Judge:
             candidate = Candidate(source=one_source(submission.solution))
         except ValueError as error:
             return failed(f"the solution cannot be built here: {error}")
+        found: list[Found] = []
         try:
             cases = self._catalog.select(submission)
             with ticket(submission.client, submission.priority):
-                found = [self._kinds[kind](case, candidate, submission) for case in cases]
+                for case in cases:
+                    found.append(self._kinds[kind](case, candidate, submission))
         except InfrastructureError as error:
-            return failed(str(error), {"kind": error.kind, "message": str(error)})
+            # What was measured before it is told.
+            return _outcomes(found, solution, InfrastructureFault(kind=error.kind, message=str(error)))
         except InputError as error:
             return failed(str(error))
         return _outcomes(found, solution)
@@ -113,7 +119,8 @@ class Judge:
         lines = [f"{counts.status.value}: {counts.message or counts.tool}"]
         lines += [f"{row.thread_inst_executed_true:>16} {row.opcode}  {row.kernel}" for row in counts.counts]
         result = {**_about(case, self._profiler.origin), "instructions": counts.model_dump(mode="json")}
-        return Found(result, _detail(built.build), log=_log(case, lines))
+        unknown = _unavailable([counts.status], counts.message)
+        return Found(result, _detail(built.build), log=_log(case, lines), unknown=unknown)
 
     def _sanitize(self, case: Case, candidate: Candidate, submission: Submission) -> Found:
         built = self._built(case, candidate, submission)
@@ -122,7 +129,8 @@ class Judge:
         tools = submission.sanitizer_types or ["memcheck"]
         safety = [self._profiler.sanitize(case, built, tool) for tool in tools]
         result = {**_about(case, self._profiler.origin), "safety": [found.model_dump(mode="json") for found in safety]}
-        return Found(result, _detail(built.build), log=_log(case, _safety_lines(safety)))
+        unknown = _unavailable([one.status for one in safety], safety[0].message)
+        return Found(result, _detail(built.build), log=_log(case, _safety_lines(safety)), unknown=unknown)
 
     def _debug(self, case: Case, candidate: Candidate, submission: Submission) -> Found:
         """Where a call ends or waits, from an evaluation's own look, and memcheck's findings."""
@@ -139,7 +147,9 @@ class Judge:
             "safety": [safety.model_dump(mode="json")],
         }
         lines = [f"{verdict.outcome.value} [{verdict.rule}]: {verdict.message}", *_run_lines(run)]
-        return Found(result, _detail(built.build, run=run), log=_log(case, [*lines, *_safety_lines([safety])]))
+        log = _log(case, [*lines, *_safety_lines([safety])])
+        unknown = _unavailable([safety.status], safety.message) if evidence is None else ""
+        return Found(result, _detail(built.build, run=run), log=log, unknown=unknown)
 
 
 def _judged(case: Case, candidate: Candidate, submission: Submission, done: Evaluation) -> Found:
@@ -170,7 +180,7 @@ def _judged(case: Case, candidate: Candidate, submission: Submission, done: Eval
         result,
         _detail(done.build, done.evidence),
         trace=trace.model_dump(mode="json") if trace is not None else None,
-        known=done.verdict.outcome is not Outcome.UNKNOWN,
+        unknown=NOBODY_KNOWS if done.verdict.outcome is Outcome.UNKNOWN else "",
     )
 
 
@@ -233,18 +243,22 @@ def _run_lines(run: RunEvidence | None) -> list[str]:
     return [*lines, run.output_tail] if run.output_tail else lines
 
 
-def _outcomes(found: list[Found], solution: str) -> Finished:
+def _unavailable(statuses: list[ToolStatus], message: str) -> str:
+    """Why no tool had anything to tell; empty where one had."""
+    return message if all(status is ToolStatus.UNAVAILABLE for status in statuses) else ""
+
+
+def _outcomes(found: list[Found], solution: str, fault: InfrastructureFault | None = None) -> Finished:
     traces = [{**one.trace, "solution": solution} for one in found if one.trace is not None]
     logs = [{**one.log, "solution": solution} for one in found if one.log is not None]
-    known = any(one.known for one in found)
+    error = fault.message if fault is not None else found[0].unknown if all(one.unknown for one in found) else None
     document: dict[str, Any] = {
         "traces": traces or None,
         "logs": logs or None,
-        "error": None if known else "nobody knows: no device ran this, and no stored evidence has its hashes",
-        "fault": None,
+        "error": error,
+        "fault": fault.model_dump(mode="json") if fault is not None else None,
         "results": [one.result for one in found],
     }
     detail = f"[{','.join(one.detail for one in found)}]"
-    return Finished(
-        "completed" if known else "failed", json.dumps(document).encode(), zlib.compress(detail.encode(), 1)
-    )
+    status: TaskStatus = "completed" if error is None else "failed"
+    return Finished(status, json.dumps(document).encode(), zlib.compress(detail.encode(), 1))

@@ -12,7 +12,9 @@ from ptxbench.service.settings import Settings
 from ptxbench.service.store import Finished, StoredTask
 
 START_TIMEOUT_S = 120.0
-"""For the evaluation process to import what it needs and say hello."""
+"""For the evaluation process to import what it needs and say hello; one that says nothing for as long is ended."""
+SILENT_S = 15.0
+"""Without an answer, after which whoever asks for the service's health hears of it. Answers take milliseconds."""
 FIRST_RESTART_S = 0.1
 LONGEST_RESTART_S = 30.0
 HEALTH_INTERVAL_S = 5.0
@@ -59,13 +61,17 @@ class Peer:
         self._state = State(ready=False, origin=None, health={}, fault="")
         self._decided = asyncio.Event()
         self._restarts = 0
+        self._silent_s = 0.0
+        """Since the process was last heard, in time that this loop had to hear it."""
         self._closed = False
         self._jobs: set[asyncio.Task[None]] = set()
 
     @property
     def state(self) -> State:
         """As of now."""
-        return self._state
+        if self._silent_s < SILENT_S:
+            return self._state
+        return self._state._replace(fault=f"the evaluation process has not answered for {self._silent_s:.0f} s")
 
     async def start(self) -> None:
         """Start the process and wait until it can take tasks. Raises InputError where its profiler cannot be opened."""
@@ -98,6 +104,7 @@ class Peer:
 
     def _launch(self) -> None:
         self._generation += 1
+        self._silent_s = 0.0
         loop, generation = asyncio.get_running_loop(), self._generation
 
         def heard(message: dict[str, Any], found: Finished | None) -> None:
@@ -109,6 +116,7 @@ class Peer:
     def _heard(self, generation: int, message: dict[str, Any], found: Finished | None) -> None:
         if generation != self._generation:
             return
+        self._silent_s = 0.0
         match message["op"]:
             case "hello":
                 self._state = self._state._replace(ready=True, origin=message["origin"], fault="")
@@ -140,15 +148,26 @@ class Peer:
 
     async def _restart(self) -> None:
         self._metrics.restarts.inc()
-        await asyncio.sleep(min(LONGEST_RESTART_S, FIRST_RESTART_S * 2.0 ** min(self._restarts, 10)))
-        self._restarts += 1
-        self._launch()
+        while True:
+            await asyncio.sleep(min(LONGEST_RESTART_S, FIRST_RESTART_S * 2.0 ** min(self._restarts, 10)))
+            self._restarts += 1
+            try:
+                self._launch()
+                return
+            except OSError as error:  # no memory, processes or descriptors left; there may be some again
+                fault = f"expected to start an evaluation process, found: {error}"
+                self._state = self._state._replace(fault=fault)
 
     async def _ask(self) -> None:
+        """Ask how it is, for ever; end it where it does not even say that it was asked."""
         while True:
             if self._state.ready and self._process is not None:
                 self._process.ask_health()
-            await asyncio.sleep(HEALTH_INTERVAL_S if self._state.health else FIRST_HEALTH_S)
+            pause_s = HEALTH_INTERVAL_S if self._state.health else FIRST_HEALTH_S
+            await asyncio.sleep(pause_s)
+            self._silent_s += pause_s
+            if self._silent_s >= START_TIMEOUT_S and self._process is not None:
+                self._process.kill()
 
     def _later(self, job: Any) -> None:  # noqa: ANN401 - a coroutine; its type has two parameters of no interest
         task: asyncio.Task[None] = asyncio.ensure_future(job)

@@ -37,6 +37,8 @@ def serve(settings: Settings, say: Callable[[str], None]) -> int:
 
 async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
     catalog = Catalog.load(settings.root, settings.suite, settings.trace_sets, settings.arch)
+    for line in catalog.left_out:
+        say(line)
     metrics = Metrics()
     listening = _listen(settings.host, settings.port)
     broker = Broker(settings, catalog, Store(settings.store), metrics)
@@ -45,8 +47,12 @@ async def _serve(settings: Settings, say: Callable[[str], None]) -> int:
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         server = _Server(create_app(broker), broker, settings, metrics)
-        server.on_start = lambda: say(f"{url} serves {settings.profiler}, store {settings.store}")
+        found = {"auto": f"auto ({'local' if broker.measures else 'replay'})"}.get(settings.profiler, settings.profiler)
+        server.on_start = lambda: say(f"{url} serves {found}, store {settings.store}")
         await server.serve([listening])
+        if server.force_exit:
+            # uvicorn leaves the application's own end out then, and asyncio would report that it was cut off.
+            await server.lifespan.shutdown()
     finally:
         await broker.close()
         listening.close()
@@ -58,11 +64,19 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _no_address(host, port, error) from error
+    try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
     except OSError as error:
-        raise InputError(f"--host {host} --port {port}: expected an address to listen on, found: {error}") from error
+        found.close()
+        raise _no_address(host, port, error) from error
     return found
+
+
+def _no_address(host: str, port: int, error: OSError) -> InputError:
+    return InputError(f"--host {host} --port {port}: expected an address to listen on, found: {error}; name another")
 
 
 class _Server(uvicorn.Server):
@@ -79,6 +93,9 @@ class _Server(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=END_TIMEOUT_S,
             server_header=False,
+            # httptools, which uvicorn takes where it finds it, sets no bound to the size of headers.
+            http="h11",
+            ws="none",
         )
         super().__init__(config)
         self._broker = broker
@@ -87,8 +104,13 @@ class _Server(uvicorn.Server):
         """Called once requests are answered."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen: uvicorn calls this."""
-        await super().startup(sockets)
+        """Listen: uvicorn calls this. Raises InputError where another program began to listen there meanwhile."""
+        try:
+            await super().startup(sockets)
+        except OSError as error:
+            await self.lifespan.shutdown()
+            host, port = (sockets or [])[0].getsockname()[:2]
+            raise _no_address(host, port, error) from error
         self.on_start()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -15,6 +15,10 @@ MAX_QUEUE_BYTES = 256 << 20
 """Bodies of the tasks that wait are held in memory."""
 MAX_BODY_BYTES = 4 << 20
 """Of one request. A candidate's source is some 20 kB."""
+BODY_TIMEOUT_S = 60.0
+"""For a request's body to arrive: 4 MiB in a minute is a line of half a megabit per second."""
+MAX_ANSWER_BYTES = 64 << 20
+"""Of one answer. A task's result is some 10 kB, so a batch of 5,000 fits."""
 DEFAULT_DRAIN_S = 60.0
 """How long evaluations that run may go on after SIGTERM; what has not ended then is begun anew by the next service."""
 DEFAULT_KEEP_DAYS = 30.0

@@ -107,7 +107,9 @@ class Store:
         """Raises InputError for a folder that another service uses, that cannot be written, or a file of no store."""
         self._path = folder / FILE
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Solutions are their clients' business. SQLite gives its other files the rights of this one.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._lock = os.open(folder / f"{FILE}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise InputError(f"--store {folder}: expected a folder that can be written, found: {error}") from error
@@ -123,6 +125,12 @@ class Store:
             self._reading = self._open()
             self._reading.executescript(_SCHEMA)
             self._expect_version()
+        except sqlite3.OperationalError as error:
+            os.close(self._lock)
+            raise InputError(
+                f"{self._path}: expected a task store that can be read and written, found: {error}; make room on its "
+                "disk, give this user the right to write, or name another folder"
+            ) from error
         except sqlite3.Error as error:
             os.close(self._lock)
             raise InputError(

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -70,18 +70,20 @@ class Worker:
         self._profiler: Profiler = open_profiler(
             options.profiler, root=root, evidence_roots=roots, stopped=self._stopped.is_set
         )
+        self._origin = self._profiler.origin
         catalog = Catalog.load(root, options.suite, [Path(folder) for folder in options.trace_sets], options.arch)
         self._evaluator = Evaluator(RecentBuilds.discover, max(1, os.cpu_count() or 1))
         self._judge = Judge(catalog, self._profiler, self._evaluator)
         self._pool = ThreadPoolExecutor(options.slots, thread_name_prefix="ptxbench-task")
         self._looks = ThreadPoolExecutor(1, thread_name_prefix="ptxbench-health")
+        self._look: Future[None] | None = None
 
     def run(self) -> None:
         """Until the other end is gone or says stop."""
-        if self._profiler.origin == "replayed":
+        if self._origin == "replayed":
             # All of it is work for the processor, and submissions come first. Whoever measures must not be slowed down.
             os.nice(NICENESS)
-        self._channel.send({"op": "hello", "origin": self._profiler.origin, "pid": os.getpid()})
+        self._channel.send({"op": "hello", "origin": self._origin, "pid": os.getpid()})
         while True:
             received = self._channel.receive()
             if received is None:
@@ -92,7 +94,10 @@ class Worker:
             if message["op"] == "stop":
                 break
             if message["op"] == "health":
-                self._looks.submit(self._health)
+                # What the profiler says of itself may take as long as its device takes to start.
+                self._channel.send({"op": "alive"})
+                if self._look is None or self._look.done():
+                    self._look = self._looks.submit(self._health)
             else:
                 self._pool.submit(self._task, message, request)
         self._stopped.set()

@@ -1,4 +1,6 @@
-"""What really ended g++, which runs other programs and says only in words how they died.
+"""g++ as a source may drive it: what really ended it, and no lines of files in what it says.
+
+It runs other programs and says only in words how they died.
 
 Words prove nothing: ``#pragma GCC error`` and attributes print whatever lines a source likes, those of the driver
 among them. So a shell stands between g++ and each program that it runs (``-wrapper``) and writes the exit status to a
@@ -19,6 +21,9 @@ _WITNESS = 'report=$1; shift; "$@"; status=$?; echo $status >> "$report"; exit $
 _SHELL_SIGNAL = 128
 """What a shell adds to the number of the signal that ended a program."""
 
+_NO_LINES = "-fno-diagnostics-show-caret"
+"""g++ shows the line that an error is in, and reads it from whatever file ``#line`` names: a source could print any."""
+
 _COMPILES = frozenset({"-E", "-c"})
 """Options of a command that does not link."""
 
@@ -34,8 +39,11 @@ def drives(command: Sequence[str]) -> bool:
 
 
 def watched(command: Sequence[str], report: str) -> tuple[str, ...]:
-    """A command of g++ that also writes the exit status of each program it runs to ``report``, in its folder."""
-    return (*command, "-wrapper", f"/bin/sh,-c,{_WITNESS},sh,{report}")
+    """A command of g++ that also writes the exit status of each program it runs to ``report``, in its folder.
+
+    It names places of errors and does not show them.
+    """
+    return (*command, _NO_LINES, "-wrapper", f"/bin/sh,-c,{_WITNESS},sh,{report}")
 
 
 def traced(result: StepResult, command: Sequence[str], report: Path) -> StepResult:

@@ -36,10 +36,34 @@ def test_patience_ends() -> None:
 
 def test_token_comes_from_the_environment(monkeypatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
-    assert settings_of("http://a", None, 1.0).headers == {"authorization": "Bearer secret"}
-    assert settings_of("http://a", "own", 1.0).headers == {"authorization": "Bearer own"}
+    assert settings_of("http://a", None, 1.0).headers["authorization"] == "Bearer secret"
+    assert settings_of("http://a", "own", 1.0).headers["authorization"] == "Bearer own"
 
 
-def test_an_address_is_a_url() -> None:
+@pytest.mark.parametrize("token", ["ü", "a b", "a\nb", " a", "a "])
+def test_what_no_header_can_hold_is_no_token(monkeypatch, token: str) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
+    with pytest.raises(ServiceError, match=f"{TOKEN_VARIABLE}: expected a token of one word"):
+        settings_of("http://a", None, 1.0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "localhost:8600", "ftp://a", "http://", "http://:1", "http://a:99999", "http://a:0x1", "http://[::1"),
+        *("http://a b", "http://a\n", "http://a/?q=1", "http://a/#f"),
+    ],
+)
+def test_an_address_is_a_url(url: str) -> None:
     with pytest.raises(ServiceError, match="expected the URL"):
-        settings_of("localhost:8600", None, 1.0)
+        settings_of(url, None, 1.0)
+
+
+@pytest.mark.parametrize("url", ["http://a", "HTTP://a:1/", "https://[::1]:8600/below", "http://ü.example"])
+def test_addresses(url: str) -> None:
+    assert settings_of(url, None, 1.0).url == url.rstrip("/")
+
+
+def test_patience_is_a_number() -> None:
+    with pytest.raises(ServiceError, match="expected seconds, found nan"):
+        settings_of("http://a", None, float("nan"))

@@ -5,7 +5,7 @@ import pytest
 
 from ptxbench.cases import Arch
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler.ticket import ticket
+from ptxbench.profiler.ticket import Ticket, current_ticket, ticket
 from ptxbench.profiler.wire import Answer, Request, perform, request_of, unwrap
 from ptxbench.records import BuildStatus, Candidate
 from ptxbench.toolchain import Built
@@ -52,6 +52,23 @@ def test_operations_are_those_of_the_profiler(operation, field) -> None:
     assert unwrap(answer) is answer
     assert {name for name in ("evidence", "instructions", "safety") if getattr(answer, name) is not None} == {field}
     assert Answer.model_validate_json(answer.model_dump_json()) == answer
+
+
+def test_operation_is_done_in_the_name_of_whoever_asked() -> None:
+    profiler = FakeProfiler()
+    seen: list[object] = []
+    profiler.on_evaluate = lambda: seen.append(current_ticket())
+    with ticket("a trainer", "bulk"):
+        request = sent()
+    unwrap(perform(request, profiler, Toolchain()))
+    assert seen == [Ticket("a trainer", "bulk")]
+
+
+def test_what_was_not_built_here_is_not_measured() -> None:
+    profiler = FakeProfiler()
+    anything = sent().model_copy(update={"cubin_sha256": None})
+    assert fault(anything, Toolchain(BuildStatus.COMPILE_ERROR), profiler) == "build_mismatch"
+    assert not profiler.calls
 
 
 def test_sanitizer_is_the_one_that_was_asked_for() -> None:

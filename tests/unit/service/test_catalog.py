@@ -45,6 +45,8 @@ def test_unknown_things_are_named(catalog) -> None:
         catalog.select(submission("nothing"))
     with pytest.raises(InputError, match="Workload not found: u1 of gemm"):
         catalog.select(submission(workload_uuids=["u1"]))
+    with pytest.raises(InputError, match=r"expected workload_uuids out of 9492.*; found"):
+        catalog.select(submission(workload_uuids=[]))
     with pytest.raises(InputError, match="expected an architecture out of h100, b200, found 'z'"):
         catalog.select(submission(arch="z"))
     with pytest.raises(InputError, match="--arch"):
@@ -69,6 +71,13 @@ def test_digest_is_of_what_is_measured_not_of_where_it_is_kept() -> None:
     ours = suite_case(GEMM)
     assert case_digest(ours) == case_digest(ours.model_copy(update={"suite": "other", "variants": ("none",)}))
     assert case_digest(ours) != case_digest(ours.model_copy(update={"trials": 2}))
+
+
+def test_two_definitions_of_one_name_are_refused() -> None:
+    ours = suite_case(GEMM)
+    other = ours.model_copy(update={"definition": ours.definition.model_copy(update={"description": "another"})})
+    with pytest.raises(InputError, match=f"expected one definition named {GEMM}, found another one in suite"):
+        Catalog([ours, other])
 
 
 def test_documents_are_those_of_flashinfer_trace(catalog) -> None:

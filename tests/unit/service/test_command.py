@@ -51,6 +51,26 @@ def test_a_token_is_one_word(read, tmp_path, text) -> None:
         read("--token-file", "token")
 
 
+def test_a_token_of_the_environment_is_one_too(read, monkeypatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "two words")
+    with pytest.raises(InputError, match=f"{TOKEN_VARIABLE}: expected a token of one word"):
+        read()
+
+
+def test_no_token_is_none(read, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "of the shell, for another service")
+    assert read("--host", "0.0.0.0", "--no-token").token is None
+    (tmp_path / "token").write_text("secret")
+    with pytest.raises(InputError, match="expected one of them, found both"):
+        read("--no-token", "--token-file", "token")
+
+
+def test_folders_of_evidence_are_there(read, tmp_path) -> None:
+    with pytest.raises(InputError, match="--evidence none: expected a folder with evidence"):
+        read("--evidence", ".", "--evidence", "none")
+    assert read("--evidence", ".").evidence == (tmp_path,)
+
+
 @pytest.mark.parametrize("port", ["-1", "65536", "http", "1e3"])
 def test_a_port_is_a_number(read, port) -> None:
     with pytest.raises(SystemExit):

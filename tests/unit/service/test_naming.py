@@ -5,6 +5,7 @@ import pytest
 
 from ptxbench.client import cuda_solution
 from ptxbench.client.shapes import Submission
+from ptxbench.service import naming
 from ptxbench.service.naming import content_hash, unique_name
 
 
@@ -23,6 +24,13 @@ def test_unique_name_is_that_of_flashinfer_bench() -> None:
 def test_same_content_is_one_task_whoever_asks_and_how_urgently() -> None:
     plain = content_hash("evaluate", submission(), ["c"], "replayed")
     assert plain == content_hash("evaluate", submission(client="b", priority="bulk"), ["c"], "replayed")
+
+
+def test_version_and_borders_are_part_of_the_content(monkeypatch) -> None:
+    plain = content_hash("evaluate", submission(), ["ab", "c"], "replayed")
+    assert plain != content_hash("evaluate", submission(), ["a", "bc"], "replayed")
+    monkeypatch.setattr(naming, "__version__", "another")
+    assert plain != content_hash("evaluate", submission(), ["ab", "c"], "replayed")
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,15 @@ def test_many_writes_are_few_transactions(store: Store) -> None:
     assert len(batches) < 30
 
 
+def test_nobody_else_on_the_machine_can_read_it(tmp_path: Path) -> None:
+    store = Store(tmp_path / "deep" / "store")
+    store.add(task()).result(10)
+    files = list((tmp_path / "deep" / "store").iterdir())
+    assert {file.suffix for file in files} == {".sqlite", ".lock", ".sqlite-wal", ".sqlite-shm"}
+    assert {file.stat().st_mode & 0o077 for file in (*files, files[0].parent)} == {0}
+    store.close()
+
+
 def test_a_second_service_is_refused(store: Store, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no other service uses"):
         Store(tmp_path)
@@ -78,6 +87,15 @@ def test_a_second_service_is_refused(store: Store, tmp_path: Path) -> None:
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("not a database, but long enough to be read as one " * 100)
     with pytest.raises(InputError, match="expected a task store"):
+        Store(tmp_path)
+
+
+def test_a_store_that_cannot_be_written_is_not_called_broken(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("DROP TABLE tasks")
+        connection.execute("CREATE VIEW tasks AS SELECT 1")  # no index can be made on it
+    with pytest.raises(InputError, match=r"that can be read and written.*make room"):
         Store(tmp_path)
 
 

@@ -39,6 +39,14 @@ def test_success_and_errors_stay_what_they_are(compile_watched: Compile):
     assert "'x' was not declared" in result.output
 
 
+@pytest.mark.parametrize("wrong", ["#error why", "int x = why;", '#pragma GCC error "why"'])
+def test_no_file_of_this_machine_is_shown(compile_watched: Compile, tmp_path: Path, wrong: str):
+    (tmp_path / "others").write_text("TOKEN=sesame\n" * 3)
+    result = compile_watched(f'#define NAME "{tmp_path}/others"\n#line 1 NAME\n{wrong}\n', "-c")
+    assert (result.returncode, "why" in result.output) == (1, True)
+    assert "sesame" not in result.output
+
+
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM, signal.SIGXFSZ])
 def test_the_death_of_the_compiler_proper_is_seen(compile_watched: Compile, tmp_path: Path, number: int):
     write_tool(tmp_path / "own/cc1plus", f"kill -{number} $$")

@@ -1,0 +1,43 @@
+import json
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from ptxbench.client import cuda_solution
+from ptxbench.client.shapes import MOST_WAIT_S, BatchRequest, Submission
+
+
+def document(**changes: object) -> dict[str, object]:
+    return {"solution": cuda_solution("gemm", "x").model_dump(mode="json"), **changes}
+
+
+def read(body: dict[str, object]) -> Submission:
+    return Submission.model_validate_json(json.dumps(body))
+
+
+def test_python_among_the_sources_is_not_parsed() -> None:
+    body = document()
+    # A megabyte of it keeps a parser busy for five seconds.
+    python = {"path": "reference.py", "content": "x=1+1;" * 200_000, "a field": "of a later version"}
+    body["solution"]["sources"].append(python)  # type: ignore[index]
+    started = time.process_time()
+    assert len(read(body).solution.sources) == 2
+    assert time.process_time() - started < 1.0
+
+
+@pytest.mark.parametrize("task_id", ["", ".", "..", ".a", "a/b", "a b", "a\n", "ü", "a" * 129])
+def test_id_that_no_address_can_hold_is_refused(task_id: str) -> None:
+    with pytest.raises(ValidationError):
+        read(document(task_id=task_id))
+
+
+@pytest.mark.parametrize("task_id", ["run7:turn3", "batch", "_", "a" * 128])
+def test_id_of_ones_own(task_id: str) -> None:
+    assert read(document(task_id=task_id)).task_id == task_id
+
+
+@pytest.mark.parametrize("timeout", ["NaN", "-1", "Infinity", str(2 * MOST_WAIT_S)])
+def test_no_poll_is_endless(timeout: str) -> None:
+    with pytest.raises(ValidationError):
+        BatchRequest.model_validate_json(f'{{"task_ids":[],"timeout":{timeout}}}')
