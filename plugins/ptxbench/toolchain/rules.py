@@ -79,12 +79,16 @@ DYNAMIC_LOADING = frozenset(
     {
         *("dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode", "__libc_dlsym", "dl_iterate_phdr"),
         *("dlinfo", "dladdr1", "_dl_find_object", "_r_debug"),
+        # What glibc's own libraries find code by, and what loads a library for a name or for an environment variable.
+        *("_rtld_global", "_rtld_global_ro", "_dl_find_dso_for_object", "_dl_rtld_di_serinfo"),
+        *("__nss_lookup_function", "__nss_configure_lookup", "iconv_open", "__gconv_open"),
     }
 )
 """Functions that find code by name in the process or on disk, and lists of libraries by which it is done by hand."""
 
-RUNTIME_INTERNAL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+")
-"""Functions inside the CUDA runtime's static library, through which its own loading of the driver could be reached."""
+LOADING_SYMBOL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+|_ZN3tvm3ffi6Module12LoadFromFile\w*")
+"""Symbols inside the CUDA runtime's static library, through which its own loading of the driver could be reached, and
+the function by which TVM-FFI loads a library."""
 
 PROCESS_CREATION = frozenset(
     {
