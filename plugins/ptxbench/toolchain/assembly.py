@@ -33,6 +33,10 @@ _FILL = r"(?:skip|space|zero|org|ds(?:\.\w)?)\s[^,;\n]*,|(?:p2|b)?align[wl]?\s+\
 _RAW_CODE = re.compile(rf"{_START}\.(?:(?:{_BYTES}|{_SPELLING}){_END}|{_FILL}|(?!L)\w*%(?!=))", re.IGNORECASE)
 _DIALECTS = re.compile(r"(?<!%)\{([^{}|]*)\|([^{}]*)\}")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+# Only what surely is a comment to the assembler too, whatever stands around it: on one line, without what could end it,
+# begin a statement or be an operand, and in a text without strings and without the assembler's own comments.
+_COMMENT = re.compile(r"/\*(?:(?!\*/)[^\n%{}|])*\*/|//(?:(?!\*/)[^\n;%{}|])*")
+_NO_COMMENTS = re.compile(r"[\"'#]")
 _LOCAL_NAME = re.compile(r"\*?\.L[\w.$]+")
 
 _QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "inline", "__inline__", "__inline", "goto"})
@@ -63,7 +67,8 @@ def printed_by(tokens: Sequence[Token], position: int) -> str | None:
 
 def findings_in_assembly(text: str) -> Iterator[Found]:
     """What inline assembly, or an assembler name, may not hold."""
-    readings = {_DIALECTS.sub(rf"\{which}", text) for which in (1, 2)} | {text}
+    said = text if _NO_COMMENTS.search(text) else _COMMENT.sub(" ", text)
+    readings = {_DIALECTS.sub(rf"\{which}", said) for which in (1, 2)} | {said}
     if any(map(_FILE.search, readings)):
         yield ScreenRule.EMBEDDED_FILE, "assembles a file into the object"
     if any(map(_SYSCALL.search, readings)):

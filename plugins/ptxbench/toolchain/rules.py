@@ -63,17 +63,20 @@ LIBRARIES = (
     Library("DeepGEMM", r"deep_gemm/.*", namespaces=("deep_gemm",)),
     Library("ThunderKittens", r"(thunder)?kittens(\.cuh|/.*)", namespaces=("kittens",)),
     Library("TensorRT", r"NvInfer\w*\.h"),
-    Library("PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at", "c10", "torch")),
+    Library("PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at::native", "c10", "torch")),
     Library("Python", r"Python\.h|pybind11/.*|nanobind/.*", r"Py[A-Z_]\w*", ("pybind11", "nanobind")),
 )
 
 _HEADERS = tuple((re.compile(rf"(?:.*/)?(?:{entry.headers})"), entry.title) for entry in LIBRARIES if entry.headers)
 _FUNCTIONS = tuple((re.compile(entry.functions), entry.title) for entry in LIBRARIES if entry.functions)
-_NAMESPACES = {name: entry.title for entry in LIBRARIES for name in entry.namespaces}
+_NAMESPACES = {
+    "".join(f"{len(part)}{part}" for part in name.split("::")): entry.title
+    for entry in LIBRARIES
+    for name in entry.namespaces
+}
+"""As they are mangled."""
 # Templates of these are used inside kernels as well; only a kernel of the library's own is its algorithm.
-_KERNEL_NAMESPACE = re.compile(
-    "_ZN(?:" + "|".join(f"{len(name)}{name}" for name in sorted(_NAMESPACES)) + r")(?=\d|[A-Z])"
-)
+_KERNEL_NAMESPACE = re.compile("_ZN(" + "|".join(sorted(_NAMESPACES)) + r")(?=\d|[A-Z])")
 
 DYNAMIC_LOADING = frozenset(
     {
@@ -152,4 +155,4 @@ def has_functions(library: str) -> bool:
 def library_of_kernel(mangled: str) -> str | None:
     """Title of the library that a kernel belongs to, from its mangled name."""
     match = _KERNEL_NAMESPACE.match(mangled)
-    return None if match is None else _NAMESPACES[match.group().removeprefix("_ZN").lstrip("0123456789")]
+    return None if match is None else _NAMESPACES[match[1]]

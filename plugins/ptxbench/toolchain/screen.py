@@ -204,7 +204,7 @@ def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
 
 def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
     """Functions of a library that the candidate declares itself (``extern "C"``) instead of including a header."""
-    position = 0
+    position, own = 0, _own_functions(tokens)
     while position < len(tokens) - 2:
         if tokens[position].text != "extern" or tokens[position + 1][:2] != (Kind.STRING, "C"):
             position += 1
@@ -218,9 +218,23 @@ def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
             if depth == 0 and text in ("}", ";"):
                 break
             library = rules.library_of_function(text) if depth == inside else None
-            if library is not None and _is_declaration(tokens, position):
+            if library is not None and text not in own and _is_declaration(tokens, position):
                 yield _Hit(ScreenRule.LIBRARY_FUNCTION, f"declares {text} of {library}", tokens[position].line)
             position += 1
+
+
+def _own_functions(tokens: Sequence[Token]) -> set[str]:
+    """Names that a body follows behind their parameters. What is undefined all the same the object shows."""
+    names: set[str] = set()
+    opened: list[int] = []
+    for position, token in enumerate(tokens):
+        if token.text == "(" and token.kind is Kind.PUNCT:
+            opened.append(position)
+        elif token.text == ")" and token.kind is Kind.PUNCT and opened:
+            before = opened.pop() - 1
+            if before >= 0 and tokens[before].kind is Kind.NAME and _follows(tokens, position, "{"):
+                names.add(tokens[before].text)
+    return names
 
 
 def _is_declaration(tokens: Sequence[Token], position: int) -> bool:

@@ -76,6 +76,14 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ('asm(".balign 64, 15");', "process-creation"),
         ('asm(".bfloat16 1.0");', "process-creation"),
         ('asm(".slong 15");', "process-creation"),
+        # Comments that are none to the assembler.
+        ('asm("# /*\\n.byte 15\\n# */");', "process-creation"),
+        ('asm("/ /*\\n.byte 15\\n/ */");', "process-creation"),
+        ('asm(".file \\"/*\\"; .byte 15; .file \\"*/\\"");', "process-creation"),
+        ('asm("mov $\'/*, %al; .byte 15; */");', "process-creation"),
+        ('asm("/*"); asm("// */ .byte 15");', "process-creation"),
+        ('asm(".if 0\\n nop // ; .endif; .byte 15");', "process-creation"),
+        ('asm("/* %0 .byte 15 */" :: "i"(f));', "process-creation"),
         ('asm(".rep 2\\n nop\\n.endr");', "process-creation"),
         ('static const char code[] __asm__(".Lcode") = {1};', "process-creation"),
         # Strings that the compiler prints into the assembly as they are.
@@ -127,6 +135,8 @@ def test_what_is_found(screen: Screen, source: str, rule: str):
         '#ident "gemm 1.2; built by hand"\n',
         'puts("__cudaRegisterFatBinary comes from nvcc");',
         'extern "C" __global__ void cudnnStyleKernel(float* x) { x[0] = 1; }',
+        'extern "C" { void Py_Tile(int (*f)(int)); } void Py_Tile(int (*f)(int)) { f(1); }',
+        'asm volatile("// two .word lanes\\n mov.b32 %0, %0; /* no .include */ // .byte order\\n" : "+r"(x));',
         'extern "C" { void helper(int) { run(cudaLaunchKernel); } }',
         'extern "C" __global__ void gemm(float* x);',
         "loader.dlopen(1); loader->dlsym(2);",
