@@ -77,21 +77,23 @@ def findings_in_assembly(text: str) -> Iterator[Found]:
         yield ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code"
     if _LOCAL_NAME.fullmatch(text):
         yield ScreenRule.PROCESS_CREATION, f"keeps {text} out of the object's symbols by its assembler name"
-    yield from _registrations(text)
+    yield from _names(text)
 
 
 def findings_in_printed(text: str, printer: str) -> Iterator[Found]:
     """What a string may not hold that the compiler prints into the assembly as it is."""
     if any(character in text for character in ('"\n\r' if printer == "ident" else '"\n\r;')):
         yield ScreenRule.PROCESS_CREATION, f"writes assembly by the string of {printer}, which could be any code"
-    yield from _registrations(text)
+    yield from _names(text)
 
 
-def _registrations(text: str) -> Iterator[Found]:
-    # The built object does not tell: nvcc's own code calls these as well.
+def _names(text: str) -> Iterator[Found]:
+    """Functions that an honest object calls as well, so that the built one does not tell."""
     for name in dict.fromkeys(_WORD.findall(text)):
         if rules.REGISTRATION.fullmatch(name):
             yield ScreenRule.DEVICE_CODE_LOADING, f"uses {name}"
+        elif name in rules.ENTRY_POINT_LOOKUP:
+            yield ScreenRule.DRIVER_ENTRY_POINT, f"looks up driver functions by {name} in assembly"
 
 
 def _in_attribute(tokens: Sequence[Token], position: int) -> bool:

@@ -119,6 +119,7 @@ HOST_CALLBACKS = frozenset({"TVMFFIFunctionGetGlobal", "TVMFFIEnvModLookupFromIm
 ENTRY_POINT_LOOKUP = frozenset(
     {
         *("cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion"),
+        *("cudaGetDriverEntryPoint_ptsz", "cudaGetDriverEntryPointByVersion_ptsz"),
         *("cuGetProcAddress", "cuGetProcAddress_v2"),
     }
 )

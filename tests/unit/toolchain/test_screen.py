@@ -97,6 +97,8 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ('static void** reg(void*) __attribute__((weakref("__cudaRegisterFatBinary")));', "device-code-loading"),
         ('asm volatile("call __cudaRegisterFunction@PLT");', "device-code-loading"),
         ("extern char _rtld_global[];", "dynamic-loading"),
+        ('asm volatile("call cuGetProcAddress_v2@PLT");', "driver-entry-point"),
+        ('cudaGetDriverEntryPointByVersion_ptsz("cuModuleLoadData", &f, 12000, 0, 0);', "driver-entry-point"),
         ("dlinfo(handle, 2, &map);", "dynamic-loading"),
         ('__attribute__((section(".nv_fatbin"))) char blob[1];', "embedded-device-code"),
         ("cub::DeviceReduce::Sum(a, b, c, d, e);", "library-function"),
