@@ -26,8 +26,8 @@ _DELETED = " (deleted)"
 _SHARED_MEMORY = f"/dev/zero{_DELETED}"
 """How the kernel spells anonymous memory that child processes share."""
 _MOST_BYTES = 8 << 20
-"""Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``). A process whose maps are
-larger has made them so, with long paths, and they are not read: lines are by address, so that what is last is hidden."""
+"""Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``). A larger one was
+made so, by long paths, and counts as not told: lines are by address, and what is last would be hidden."""
 ALLOWED = re.compile(
     r"lib(cuda|nvidia-[\w-]+|cupti|nvperf_\w+|cudadebugger|tvm_ffi|stdc\+\+|gcc_s|m|c|dl|rt|pthread|util|resolv|ffi"
     r"|crypto|ssl|z|lzma|expat)"

@@ -1,8 +1,8 @@
-"""Text of a candidate that reaches the host's assembler: inline assembly, and strings that the compiler prints as they are.
+"""Text of a candidate that reaches the host's assembler: inline assembly, and strings that the compiler prints.
 
 The screen reads it as GNU as does (manual of GNU as, "Pseudo Ops" and "Preprocessing"): names of directives and of
-instructions have no case, and one may stand right behind a label or a comment. Of an asm statement's dialects ("Extended
-Asm" in GCC's manual, ``{att|intel}``) each is read. PTX has none of these directives.
+instructions have no case, and one may stand right behind a label or a comment. Of an asm statement's dialects (GCC's
+manual, "Extended Asm", ``{att|intel}``) each is read. PTX has none of these directives.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ LIBRARIES = (
     Library("DeepGEMM", r"deep_gemm/.*", namespaces=("deep_gemm",)),
     Library("ThunderKittens", r"(thunder)?kittens(\.cuh|/.*)", namespaces=("kittens",)),
     Library("TensorRT", r"NvInfer\w*\.h"),
-    Library("PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at::native", "c10", "torch")),
+    Library(
+        "PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at::native", "c10", "torch")
+    ),
     Library("Python", r"Python\.h|pybind11/.*|nanobind/.*", r"Py[A-Z_]\w*", ("pybind11", "nanobind")),
 )
 

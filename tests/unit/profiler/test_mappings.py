@@ -27,7 +27,8 @@ for line in words:
         with open(argument, "wb+") as file:
             file.truncate(mmap.PAGESIZE)
             for number in range(2600):  # neighbours differ, so that none become one
-                held.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | number % 2 * mmap.PROT_WRITE))
+                access = mmap.PROT_READ | number % 2 * mmap.PROT_WRITE
+                held.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, access))
     elif what == "child":
         code = f"import ctypes; ctypes.CDLL({argument!r}); print(1, flush=True); input()"
         held.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE))

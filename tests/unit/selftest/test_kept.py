@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_a_file_of_another_architecture_is_said(tmp_path: Path) -> None:
 def test_what_was_built_and_measured_of_another_source_answers_for_none() -> None:
     subject = load_subjects(make.ROOT, "h100")[-1]
     sha256 = subject.candidate.sha256
-    own = {"candidate_sha256": sha256}
+    own: dict[str, Any] = {"candidate_sha256": sha256}
     evidence = make.make_evidence(subject.case, **own)
     measured = entry(
         subject.name, source_sha256=sha256, case=subject.case.name, build=make.make_build(**own), evidence=evidence

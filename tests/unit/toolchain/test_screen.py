@@ -56,7 +56,7 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ('asm("1:.2byte 0x050f\\n");', "process-creation"),
         ('asm(".macro m x\\n .\\\\x 0x0f, 5\\n.endm\\n m byte");', "process-creation"),
         ("for (auto* l = _r_debug.r_map; l; l = l->l_next) use(l);", "dynamic-loading"),
-        # As the assembler reads it: no case, a label or a comment in front, one of two dialects, an operand in the name.
+        # As the assembler reads it: no case, a label or comment in front, one of two dialects, an operand in the name.
         ('asm(".INCBIN \\"x\\"");', "embedded-file"),
         ('asm("1:.incbin \\"x\\"");', "embedded-file"),
         ('asm("/**/.incbin \\"x\\"");', "embedded-file"),
@@ -231,15 +231,18 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
             "host-callback",
         ),
         ('asm("call dlopen");', "dynamic-loading"),
-        ('asm(".symver tune, dlopen@GLIBC_2.2.5"); extern "C" void* tune(); void* f() { return tune(); }', "dynamic-loading"),
+        (
+            'asm(".symver tune, dlopen@GLIBC_2.2.5"); extern "C" void* tune(); void* f() { return tune(); }',
+            "dynamic-loading",
+        ),
         ('asm(".symver g, cublasCreate_v2@X"); extern "C" int g(); int f() { return g(); }', "library-symbol"),
         (
             'void load(void*) __asm__("_ZN3tvm3ffi6Module12LoadFromFileERKNS0_6StringE"); void f() { load(0); }',
             "dynamic-loading",
         ),
         (
-            'asm(".type table, @tls_object"); __attribute__((section(".text.tuning"))) extern const unsigned char table[];'
-            'const unsigned char table[] = {0x0f, 0x05, 0xc3}; asm(".type table, @tls_object");',
+            'asm(".type table, @tls_object"); __attribute__((section(".text.tuning"))) extern const char table[];'
+            'const char table[] = {0x0f, 0x05}; asm(".type table, @tls_object");',
             "process-creation",
         ),
         ('extern "C" __attribute__((weak)) void* dlopen(); bool f() { return dlopen; }', "dynamic-loading"),
