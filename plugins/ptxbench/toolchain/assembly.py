@@ -71,6 +71,8 @@ def findings_in_assembly(text: str) -> Iterator[Found]:
     readings = {_DIALECTS.sub(rf"\{which}", said) for which in (1, 2)} | {said}
     if any(map(_FILE.search, readings)):
         yield ScreenRule.EMBEDDED_FILE, "assembles a file into the object"
+    if any(map(rules.DEVICE_CODE_SECTION.search, readings - {text})):
+        yield ScreenRule.EMBEDDED_DEVICE_CODE, "writes to a section that holds device code"
     if any(map(_SYSCALL.search, readings)):
         yield ScreenRule.PROCESS_CREATION, "enters the operating system by inline assembly"
     if any(map(_RAW_CODE.search, readings)):

@@ -102,7 +102,7 @@ def screen_shared_object(content: bytes, assembled: bytes) -> tuple[Finding, ...
     try:
         elf = Elf(content)
         needed, section = elf.needed(), elf.section(fatbin.SECTION)
-        images = fatbin.cubins(elf.content(section)) if section else ()
+        embedded = fatbin.entries(elf.content(section)) if section else ()
         kernels = function_names(assembled)
     except (ElfError, fatbin.FatbinError) as error:
         return (_unreadable(error),)
@@ -111,7 +111,7 @@ def screen_shared_object(content: bytes, assembled: bytes) -> tuple[Finding, ...
         for name in needed
         if not rules.ALLOWED_NEEDED.fullmatch(name)
     ]
-    if images != (assembled,):
+    if embedded != (fatbin.Entry(True, assembled),):  # text would be compiled when the object is loaded
         message = "the built object holds device code that was not compiled from the source"
         findings.append(Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=message))
     for name in kernels:

@@ -1,8 +1,10 @@
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ptxbench.toolchain import fatbin
 from ptxbench.toolchain.lexer import tokenize
 from ptxbench.toolchain.screen import (
     HeaderFolders,
@@ -97,6 +99,7 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ('static void** reg(void*) __attribute__((weakref("__cudaRegisterFatBinary")));', "device-code-loading"),
         ('asm volatile("call __cudaRegisterFunction@PLT");', "device-code-loading"),
         ("extern char _rtld_global[];", "dynamic-loading"),
+        ('asm volatile(".pushsection .nv_fatbi{n|x}\\n.popsection" ::: "memory");', "embedded-device-code"),
         ('asm volatile("call cuGetProcAddress_v2@PLT");', "driver-entry-point"),
         ('cudaGetDriverEntryPointByVersion_ptsz("cuModuleLoadData", &f, 12000, 0, 0);', "driver-entry-point"),
         ("dlinfo(handle, 2, &map);", "dynamic-loading"),
@@ -294,6 +297,18 @@ def test_device_code_must_be_what_was_assembled(compile_host: Callable[..., byte
     cubin = b"\x7fELF\x02\x01" + bytes(58)
     (finding,) = screen_shared_object(compile_host("int f() { return 1; }", "-shared"), cubin)
     assert finding.rule == "embedded-device-code"
+
+
+def test_text_beside_what_was_assembled_is_device_code_too(compile_host: Callable[..., bytes]):
+    """PTX in a container is compiled by the driver when the object is loaded."""
+    cubin = b"\x7fELF\x02\x01" + bytes(58)
+    for kinds, rules in (((2,), []), ((2, 1), ["embedded-device-code"]), ((1, 2), ["embedded-device-code"])):
+        content = b"".join(struct.pack("<HHIQ", kind, 0x101, 64, len(cubin)) + bytes(48) + cubin for kind in kinds)
+        words = fatbin.MAGIC + struct.pack("<HHQ", 1, 16, len(content)) + content
+        source = (
+            f'__attribute__((section(".nv_fatbin"))) extern const unsigned char c[] = {{{",".join(map(str, words))}}};'
+        )
+        assert [finding.rule for finding in screen_shared_object(compile_host(source, "-shared"), cubin)] == rules
 
 
 def test_an_object_that_cannot_be_read_is_a_finding():
