@@ -39,6 +39,8 @@ _COMMENT = re.compile(r"/\*(?:(?!\*/)[^\n%{}|])*\*/|//(?:(?!\*/)[^\n;%{}|])*")
 _NO_COMMENTS = re.compile(r"[\"'#]")
 _LOCAL_NAME = re.compile(r"\*?\.L[\w.$]+")
 
+_LOOKUPS = tuple(sorted(rules.ENTRY_POINT_LOOKUP))  # an operand may follow: cuGetProcAddress_v%c0
+
 _QUALIFIERS = frozenset({"volatile", "__volatile__", "__volatile", "inline", "__inline__", "__inline", "goto"})
 _PRINTED = frozenset({"section", "alias", "weakref", "ifunc", "symver"})
 """Attributes whose string the compiler prints into the assembly as it is."""
@@ -79,7 +81,7 @@ def findings_in_assembly(text: str) -> Iterator[Found]:
         yield ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code"
     if _LOCAL_NAME.fullmatch(text):
         yield ScreenRule.PROCESS_CREATION, f"keeps {text} out of the object's symbols by its assembler name"
-    yield from _names(text)
+    yield from _names("\n".join(sorted({text} | readings)))
 
 
 def findings_in_printed(text: str, printer: str) -> Iterator[Found]:
@@ -94,7 +96,7 @@ def _names(text: str) -> Iterator[Found]:
     for name in dict.fromkeys(_WORD.findall(text)):
         if rules.REGISTRATION.fullmatch(name):
             yield ScreenRule.DEVICE_CODE_LOADING, f"uses {name}"
-        elif name in rules.ENTRY_POINT_LOOKUP:
+        elif name.startswith(_LOOKUPS):
             yield ScreenRule.DRIVER_ENTRY_POINT, f"looks up driver functions by {name} in assembly"
 
 

@@ -101,6 +101,8 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ("extern char _rtld_global[];", "dynamic-loading"),
         ('asm volatile(".pushsection .nv_fatbi{n|x}\\n.popsection" ::: "memory");', "embedded-device-code"),
         ('asm volatile("call cuGetProcAddress_v2@PLT");', "driver-entry-point"),
+        ('asm volatile("call cuGetProcAddress_v%c0@PLT" :: "i"(2));', "driver-entry-point"),
+        ('asm volatile(".set f, __cudaRegi{ster|x}FatBinary" ::: "memory");', "device-code-loading"),
         ('cudaGetDriverEntryPointByVersion_ptsz("cuModuleLoadData", &f, 12000, 0, 0);', "driver-entry-point"),
         ("dlinfo(handle, 2, &map);", "dynamic-loading"),
         ('__attribute__((section(".nv_fatbin"))) char blob[1];', "embedded-device-code"),
