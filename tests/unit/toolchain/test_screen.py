@@ -138,6 +138,7 @@ def test_what_is_found(screen: Screen, source: str, rule: str):
         'asm volatile("lock; cmpxchg %1, %0\\n.p2align 4,,10\\n.Lspin%=: pause; .p2align 4, 0x90" : "+m"(x) : "r"(y));',
         'asm volatile("{ .param .align 16 .b8 p[16], q; setp.lt.f32 a|b, %0, 1; } // int, word, 8 bytes" :: "f"(x));',
         '__attribute__((section(".data.rel.ro"), aligned(64))) int t[4]; [[gnu::section("hot")]] void f();',
+        'int v = a[section("x; y")] + b[i][alias("x; y")]; [[nodiscard]] int f(); { log(section("x; y")); }',
         'Profile p = section("QK^T; then softmax\\n"); log(alias("a\\"b"));',
         '#ident "gemm 1.2; built by hand"\n',
         'puts("__cudaRegisterFatBinary comes from nvcc");',
