@@ -137,7 +137,7 @@ def test_damaged_turns_are_named(monday):
 
 @pytest.mark.parametrize("place", ["/tmp", "."])
 def test_a_record_outside_its_run_is_refused(monday, place):
-    data = json.loads(record_of(monday).read_text()) | {"source_sha256": None}
+    data = json.loads(record_of(monday).read_text()) | {"source_sha256": None, "build": None}
     with tempfile.NamedTemporaryFile("w", dir=monday.path / place, suffix=".json") as file:
         json.dump(data, file)
         file.flush()
@@ -170,9 +170,12 @@ def test_what_cannot_be_judged_is_one_clear_line(monday, arguments, message):
 
 
 def test_a_run_of_cases_that_are_gone(monday):
-    data = json.loads(record_of(monday).read_text())
+    path = record_of(monday)
+    data = json.loads(path.read_text())
+    folder = path.parent.with_name(path.parent.name.replace(data["key"]["case"], "conv"))
+    path.parent.rename(folder)
     data["key"]["case"] = "conv"
-    record_of(monday).write_text(json.dumps(data))
+    (folder / path.name).write_text(json.dumps(data))
     done = ptxbench(monday, "judge", "monday")
     assert done.returncode == 2
     assert "expected the case conv on h100 in the suites primary of this checkout, found none" in done.stderr

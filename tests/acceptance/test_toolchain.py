@@ -24,7 +24,7 @@ from tests.unit.toolchain.parts import EXPORT, HOPPER, MINIMAL, Arch, shared_cac
 
 BLACKWELL = Arch("b200", "arch=compute_100a,code=sm_100a")
 
-# Internal linkage, static device memory, __FILE__, assert and the date: all that a path or a clock could leak through.
+# Internal linkage, static device memory, __FILE__, assert, dates: all that a path or a clock could leak through.
 # TMA is there for the static fact and for the driver call; talk of libraries, since no honest kernel may suffer for it.
 KERNEL = """// A cuBLAS-like GEMM: beats cublasGemmEx without dlopen("libcublas.so").
 #include <cuda.h>
@@ -38,6 +38,7 @@ __device__ int counter;
 __global__ void scale(const __nv_bfloat16* x, __nv_bfloat16* y, const __grid_constant__ CUtensorMap map) {
   __shared__ alignas(128) char tile[1024];
   assert(x != y);
+  static_assert(__TIMESTAMP__[11] == '0' && __TIMESTAMP__[20] == '1' && __TIMESTAMP__[22] == '7', "1970, at 00:00");
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %2}], [%3];"
                ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(tile))), "l"(&map), "r"(0),
                "r"(static_cast<unsigned>(__cvta_generic_to_shared(tile + 512))) : "memory");

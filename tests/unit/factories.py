@@ -240,8 +240,9 @@ def make_record(
 ) -> TurnRecord:
     """A turn of a correct candidate; ``build``, ``evidence`` and ``verdict`` can be replaced."""
     case = case or suite_case()
-    build = changes.pop("build", make_build())
-    evidence = changes.pop("evidence", make_evidence(case))
+    of: dict[str, Any] = {"candidate_sha256": changes.get("source_sha256") or digest("a")}
+    build = changes.pop("build", make_build(**of))
+    evidence = changes.pop("evidence", make_evidence(case, **of))
     key = TurnKey(model=model, case=case.name, arch=case.arch.name, variant=0, trajectory=trajectory, turn=turn)
     values: dict[str, Any] = {
         "key": key,

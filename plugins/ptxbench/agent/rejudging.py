@@ -50,6 +50,8 @@ def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -
         if path.is_file():
             record = read_record(path)
             store = RunStore.read(_run_folder(path))
+            if store.record(record.key) != record:
+                raise InputError(f"{path}: expected the record of the turn whose place it has, found {record.key}'s")
             found.turns.append(_judged(record, cases, _suites(store)))
         else:
             _add_run(found, RunStore.read(path if path.is_dir() else resolve_run(root, name)), cases)

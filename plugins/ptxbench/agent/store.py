@@ -24,7 +24,7 @@ from typing import Self
 from ptxbench.agent.files import locked, open_lock, write_failure, write_record
 from ptxbench.agent.identity import ModelTerms, RunIdentity, Session
 from ptxbench.agent.run_file import join, read_identity, refuse_files, refuse_foreign
-from ptxbench.agent.turn_files import DamagedTurn, StoredTurn, read, read_turn, remove, to_json
+from ptxbench.agent.turn_files import DamagedTurn, StoredTurn, read, read_turn_in_place, remove, to_json
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.records import Candidate, PendingReply, TrajectoryEnd, TurnKey, TurnRecord
 
@@ -108,24 +108,24 @@ class RunStore:
         """Every turn on disk, sorted by trajectory and turn. Damaged ones stay where they are."""
         for folder in sorted((self.folder / "turns").glob("*/")):
             for path in sorted(folder.glob("turn*.json"), key=lambda path: (len(path.name), path.name)):
-                stored = read_turn(path)
+                stored = read_turn_in_place(path)
                 if stored is not None:
                     yield DamagedTurn(path, stored) if isinstance(stored, str) else stored
 
     def later(self, key: TurnKey) -> list[TurnKey]:
         """The stored, intact turns of a turn's trajectory that come after it, in order."""
         paths = self.turn_path(key).parent.glob("turn*.json")
-        found = [stored.record.key for path in paths if isinstance(stored := read_turn(path), StoredTurn)]
+        found = [stored.record.key for path in paths if isinstance(stored := read_turn_in_place(path), StoredTurn)]
         return sorted((other for other in found if other.turn > key.turn), key=lambda other: other.turn)
 
     def candidate(self, key: TurnKey) -> Candidate | None:
         """The candidate of a stored turn; None where the model's answer held none."""
-        stored = read_turn(self.turn_path(key))
+        stored = read_turn_in_place(self.turn_path(key))
         return stored.candidate if isinstance(stored, StoredTurn) else None
 
     def record(self, key: TurnKey) -> TurnRecord | None:
         """The record of a stored, intact turn."""
-        stored = read_turn(self.turn_path(key))
+        stored = read_turn_in_place(self.turn_path(key))
         return stored.record if isinstance(stored, StoredTurn) else None
 
     def turn_path(self, key: TurnKey) -> Path:
@@ -147,9 +147,7 @@ class RunStore:
     def load(self, key: TurnKey) -> StoredTurn | None:
         """A stored turn. A damaged one is moved aside with a note, and counts as not stored."""
         path = self.turn_path(key)
-        stored = read_turn(path)
-        if isinstance(stored, StoredTurn) and stored.record.key != key:
-            stored = f"it is the record of {stored.record.key}"
+        stored = read_turn_in_place(path)
         if isinstance(stored, str):
             self._set_aside(path, stored)
             return None

@@ -51,6 +51,8 @@ def read_turn(path: Path) -> StoredTurn | str | None:
         return f"not a whole record ({first_fault(error)})"
     except OSError as error:
         return f"not a whole record ({error})"
+    if record.build is not None and record.build.candidate_sha256 != record.source_sha256:
+        return "its build is of another source"
     if record.source_sha256 is None:
         return StoredTurn(record, None)
     try:
@@ -61,6 +63,17 @@ def read_turn(path: Path) -> StoredTurn | str | None:
     if candidate.sha256 != record.source_sha256:
         return "its source is not the one that was judged"
     return StoredTurn(record, candidate)
+
+
+def read_turn_in_place(path: Path) -> StoredTurn | str | None:
+    """A turn from its place in a run (``turns/<trajectory>/turnN.json``): one that was copied elsewhere would count
+    twice. None and what is wrong with it as ``read_turn`` says."""
+    stored = read_turn(path)
+    if not isinstance(stored, StoredTurn):
+        return stored
+    key = stored.record.key
+    in_place = (path.absolute().parent.name, path.stem) == (key.trajectory_id, f"turn{key.turn}")
+    return stored if in_place else f"it is the record of {key}"
 
 
 def read(kind: type[AnyRecord], path: Path) -> AnyRecord | None:

@@ -148,6 +148,8 @@ def _assembled(lookups: tuple[str, ...], strings: frozenset[bytes]) -> list[str]
     The CUDA runtime, which is linked into every object, looks up some 400 driver functions when it starts, all of them
     by strings that it holds. What the source spells out is the screen's to read.
     """
+    if len(lookups) >= MAX_NAMES:
+        return list(lookups)  # no more are told of, and whoever asks for so many may have asked for others behind them
     return [name for name in lookups if name.encode() not in strings]
 
 

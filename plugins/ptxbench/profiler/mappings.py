@@ -26,7 +26,8 @@ _DELETED = " (deleted)"
 _SHARED_MEMORY = f"/dev/zero{_DELETED}"
 """How the kernel spells anonymous memory that child processes share."""
 _MOST_BYTES = 8 << 20
-"""Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``)."""
+"""Of a maps file: some 100 bytes a line and up to 65,530 mappings (Linux, ``vm.max_map_count``). A larger one was
+made so, by long paths, and counts as not told: lines are by address, and what is last would be hidden."""
 ALLOWED = re.compile(
     r"lib(cuda|nvidia-[\w-]+|cupti|nvperf_\w+|cudadebugger|tvm_ffi|stdc\+\+|gcc_s|m|c|dl|rt|pthread|util|resolv|ffi"
     r"|crypto|ssl|z|lzma|expat)"
@@ -65,17 +66,17 @@ def mapped(pid: int) -> Mapped:
 def _of_process(pid: int) -> Mapped:
     try:
         with Path(f"/proc/{pid}/maps").open(encoding="utf-8", errors="replace") as maps:
-            text = maps.read(_MOST_BYTES)
+            text = maps.read(_MOST_BYTES + 1)
     except OSError:
         return UNREADABLE
-    return parse(text) if text else UNREADABLE
+    return parse(text) if 0 < len(text) <= _MOST_BYTES else UNREADABLE
 
 
 def parse(text: str) -> Mapped:
     """Read ``/proc/PID/maps`` (proc(5))."""
     files: set[str] = set()
     anonymous = 0
-    for line in text.splitlines():
+    for line in text.split("\n"):  # the only character of a path that the kernel escapes
         found = _LINE.fullmatch(line)
         if found is None or found["execute"] != "x":
             continue

@@ -17,7 +17,7 @@ import json
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pydantic import ValidationError
 
@@ -60,7 +60,7 @@ class CheckedObject(NamedTuple):
 class _Entry(Record):
     """One file."""
 
-    schema_version: int = 1
+    schema_version: Literal[1] = 1
     checked: dict[str, str]
     """What it answers for, in the words of ``CheckedObject``; compared whole, so that no two keys can share a file."""
     checked_at: str
@@ -127,7 +127,7 @@ class SafetyCache:
             entry = _Entry.model_validate_json(self._path(checked).read_bytes())
         except (OSError, ValidationError):
             return None
-        if entry.checked != _words(checked):
+        if entry.checked != _words(checked) or entry.evidence.tool != checked.tool:
             return None
         return entry.evidence.model_copy(update={"checked_before": entry.checked_at})
 

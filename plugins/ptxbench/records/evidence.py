@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ptxbench.records.base import MOST_NS, Amount, Count, Nanoseconds, Real, Record, Sha256
+from ptxbench.records.base import MOST_COUNT, MOST_NS, Amount, Count, Nanoseconds, Real, Record, Sha256
 from ptxbench.records.conditions import Containment, Disturbance, LoadedCode
 from ptxbench.records.mismatch import MismatchPattern
 from ptxbench.records.safety import SafetyEvidence
@@ -44,11 +44,11 @@ class OutputComparison(Record):
     name: str
     shape: tuple[int, ...]
     dtype: str
-    elements: int
+    elements: Count
     atol: float
     rtol: float
-    mismatched: int
-    nan: int
+    mismatched: Count
+    nan: Count
     """NaN in the output where the reference is not NaN; unwritten elements show here, outputs start as NaN."""
     max_abs_error: Real
     max_rel_error: Real
@@ -94,7 +94,7 @@ def tolerated_mismatches(iteration: int, elements: int) -> float:
 class CheckedCall(Record):
     """A call of the candidate whose outputs were compared in full."""
 
-    iteration: int
+    iteration: Annotated[int, Field(ge=CORRECTNESS_CALL, le=MOST_COUNT)]
     """``CORRECTNESS_CALL``, else the index among the trial's timed iterations."""
     outputs: tuple[OutputComparison, ...]
     inputs_intact: bool
@@ -122,14 +122,14 @@ class FamilyCheck(Record):
 class Timing(Record):
     """Samples of one trial, in order. ``span`` is device time from the first activity's start to the last one's end."""
 
-    warmup: int
+    warmup: Count
     span_ns: tuple[Nanoseconds, ...]
     """Timed iterations only, CUPTI, as reported by the process that ran the kernel."""
     wall_ns: tuple[Nanoseconds, ...]
     """The same iterations by the oracle's own clock: request sent to reply received."""
-    activities: tuple[int, ...]
+    activities: tuple[Count, ...]
     """Device activities (kernels, copies, sets) per timed iteration."""
-    stray: int = 0
+    stray: Count = 0
     """Device activities that started outside every call: work that the spans do not hold."""
 
 
@@ -203,6 +203,10 @@ _Spent = Annotated[int, Field(gt=0, le=MOST_NS)]
 """Time that a library call took, ns: one that took none did nothing, and speedups divide by nothing."""
 
 
+_Difference = Annotated[int, Field(ge=-MOST_NS, le=MOST_NS)]
+"""Of two clocks, ns."""
+
+
 class BaselineMeasurement(Record):
     """The library's latency by the same procedure (same staging, same loop, same clock)."""
 
@@ -213,9 +217,9 @@ class BaselineMeasurement(Record):
     """All timed iterations of the qualifying measurement that the workload state caches."""
     drift_span_ns: tuple[_Spent, ...] = ()
     """The brief re-timing beside this candidate."""
-    overhead_ns: int
+    overhead_ns: _Difference
     """Median of wall minus span of an empty call: what the hand-over itself costs the oracle's clock."""
-    excess_ns: int | None = None
+    excess_ns: _Difference | None = None
     """Median of wall minus span minus ``overhead_ns`` of the library's own calls: what starting real kernels on this
     workload costs the oracle's clock beyond an empty call. None in evidence older than this field."""
     relative_rms: dict[str, Real] = Field(default_factory=dict)

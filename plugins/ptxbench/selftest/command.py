@@ -29,6 +29,7 @@ def run(options: argparse.Namespace, root: Path, say: Print) -> int:
     if options.write and not options.table:
         raise InputError("--write: expected --table beside it, which it writes into docs/trust.md; found none")
     if options.table:
+        _expect_nothing_beside_table(options)
         for line in page.write(root) if options.write else page.tables_in(root):
             say(line)
         return 0
@@ -36,6 +37,23 @@ def run(options: argparse.Namespace, root: Path, say: Print) -> int:
         return _repeat(options, root, say)
     subjects = selected(load_subjects(root, options.arch, options.corpora), options.pattern)
     return _without(options, root, subjects, say) if options.without else _normal(options, root, subjects, say)
+
+
+def _expect_nothing_beside_table(options: argparse.Namespace) -> None:
+    given = {
+        "-k": options.pattern is not None,
+        "--arch": options.arch != page.ARCH,
+        "--corpus": bool(options.corpora),
+        "--missing": options.missing,
+        "--record": options.record is not None,
+        "--repeat": options.repeat is not None,
+        "--without": bool(options.without),
+    }
+    beside = [name for name, is_given in given.items() if is_given]
+    if beside:
+        raise InputError(
+            f"--table: expected no {beside[0]} beside it; the tables are of all committed evidence of {page.ARCH}"
+        )
 
 
 def _plan(options: argparse.Namespace, root: Path, without: tuple[str, ...] = ()) -> Plan:

@@ -73,7 +73,7 @@ class Store:
         self._arch = arch
         self._written_at = time.monotonic()
         self._entries: dict[tuple[str, tuple[str, ...]], Kept] = {}
-        self.add(read(folder / f"{stem}.json") if folder is not None else ())
+        self.add(read(folder / f"{stem}.json", arch) if folder is not None else ())
 
     def __iter__(self) -> Iterator[Kept]:
         return iter(self._entries.values())
@@ -85,7 +85,9 @@ class Store:
     def current(self, subject: Subject, without: tuple[str, ...] = ()) -> Kept | None:
         """What was measured of exactly this source on exactly this workload, or None."""
         found = self._entries.get((subject.name, without))
-        if found is None or found.fault or found.source_sha256 != subject.candidate.sha256:
+        sha256 = subject.candidate.sha256
+        # What was built, and so what the evidence is of, is asked by itself: an entry may name one and hold another.
+        if found is None or found.fault or not found.source_sha256 == found.build.candidate_sha256 == sha256:
             return None
         return found if _is_of(found, subject.case) else None
 
@@ -161,21 +163,25 @@ def stem_of(arch: str, *, without: bool = False) -> str:
     return f"selftest_without_{arch}" if without else f"selftest_{arch}"
 
 
-def read(path: Path) -> tuple[Kept, ...]:
-    """Entries of a file, plain or compressed; none where there is no file. Raises InputError for a broken one."""
+def read(path: Path, arch: str | None = None) -> tuple[Kept, ...]:
+    """Entries of a file, plain or compressed; none where there is no file.
+
+    Raises InputError for a broken one, and for one of another architecture than ``arch``.
+    """
     packed = path.with_suffix(".json.gz")
+    path = packed if packed.exists() else path
     try:
-        if packed.exists():
-            path, data = packed, gzip.decompress(packed.read_bytes())
-        elif path.exists():
-            data = path.read_bytes()
-        else:
+        if not path.exists():
             return ()
-        return KeptFile.model_validate_json(data).entries
+        data = path.read_bytes()
+        found = KeptFile.model_validate_json(gzip.decompress(data) if path == packed else data)
     except ValidationError as error:
         raise InputError(f"{path}: not what a self-test kept: {first_fault(error)}; {REMEDY}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: expected what a self-test kept, cannot be read: {error}; {REMEDY}") from error
+    if arch is not None and found.arch != arch:
+        raise InputError(f"{path}: expected what a self-test kept of {arch}, found that of {found.arch}; {REMEDY}")
+    return found.entries
 
 
 def _is_of(kept: Kept, case: Case) -> bool:

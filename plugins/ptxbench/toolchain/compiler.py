@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -158,7 +159,11 @@ class Compiler:
 
 def prepare(steps: Steps, source: str, tools: Tools) -> None:
     """Put what the steps read into their folder."""
-    (steps.folder / SOURCE_NAME).write_bytes(source.encode("utf-8", "surrogatepass"))
+    path = steps.folder / SOURCE_NAME
+    path.write_bytes(source.encode("utf-8", "surrogatepass"))
+    # __TIMESTAMP__ is the file's. A source whose device code differs from build to build would have no evidence and,
+    # measured on another machine, end as a fault of the machinery.
+    os.utime(path, (0, 0))
     (steps.folder / steps.plan.module_id_file).write_text(MODULE_ID)
     (steps.folder / _EXPORTS_NAME).write_text(_EXPORTS)
     headers.link_headers(steps.folder, tools.tvm_ffi.include_dir)

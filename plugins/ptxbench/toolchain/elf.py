@@ -18,7 +18,8 @@ _DT_NULL = 0
 _DT_NEEDED = 1
 _SHN_UNDEF = 0
 _SHF_EXECINSTR = 4
-_STT_OBJECT = 1
+_DATA_TYPES = frozenset({1, 5, 6})
+"""STT_OBJECT, STT_COMMON and STT_TLS: inline assembly can turn the first into the others."""
 _SHN_XINDEX = 0xFFFF
 
 
@@ -92,7 +93,7 @@ class Elf:
         if len(content) % _SYMBOL.size:
             raise ElfError(f"{table} has {len(content)} bytes, no multiple of {_SYMBOL.size}")
         found = (
-            Symbol(_text(names, name), index != _SHN_UNDEF, info >> 4 != 0, info & 0xF == _STT_OBJECT, index)
+            Symbol(_text(names, name), index != _SHN_UNDEF, info >> 4 != 0, info & 0xF in _DATA_TYPES, index)
             for name, info, _, index, _, _ in _SYMBOL.iter_unpack(content)
         )
         return tuple(symbol for symbol in found if symbol.name)

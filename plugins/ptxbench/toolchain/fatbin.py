@@ -9,6 +9,7 @@ payload is the very bytes that ptxas wrote.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 SECTION = ".nv_fatbin"
 MAGIC = bytes.fromhex("50ed55ba")
@@ -23,12 +24,25 @@ class FatbinError(ValueError):
     """The bytes are not a sequence of uncompressed fat binaries."""
 
 
-def cubins(section: bytes) -> tuple[bytes, ...]:
-    """ELF images in a ``.nv_fatbin`` section, in order, byte for byte as ptxas wrote them.
+class Entry(NamedTuple):
+    """What a container holds one of."""
 
-    Raises FatbinError when the container is malformed or a payload is compressed.
+    is_image: bool
+    """An ELF image; anything else is text or in a form that is not known here."""
+    payload: bytes
+
+
+def cubins(section: bytes) -> tuple[bytes, ...]:
+    """ELF images in a ``.nv_fatbin`` section, in order, byte for byte as ptxas wrote them. Raises as ``entries``."""
+    return tuple(entry.payload for entry in entries(section) if entry.is_image)
+
+
+def entries(section: bytes) -> tuple[Entry, ...]:
+    """All that a ``.nv_fatbin`` section holds, in order.
+
+    Raises FatbinError when the container is malformed or an image is compressed.
     """
-    images: list[bytes] = []
+    found: list[Entry] = []
     position = 0
     while position < len(section):
         if section[position] == 0:
@@ -40,13 +54,13 @@ def cubins(section: bytes) -> tuple[bytes, ...]:
         start = position + header_size
         if magic != MAGIC or header_size < _CONTAINER.size or start + size > len(section):
             raise FatbinError(f"no container at {position}")
-        images.extend(_entries(section[start : start + size]))
+        found.extend(_entries(section[start : start + size]))
         position = start + size
-    return tuple(images)
+    return tuple(found)
 
 
-def _entries(content: bytes) -> list[bytes]:
-    images: list[bytes] = []
+def _entries(content: bytes) -> list[Entry]:
+    found: list[Entry] = []
     position = 0
     while position < len(content):
         if len(content) - position < _ENTRY.size:
@@ -55,10 +69,9 @@ def _entries(content: bytes) -> list[bytes]:
         start = position + header_size
         if header_size < _ENTRY.size or start + size > len(content):
             raise FatbinError(f"entry at {position} reaches past its container")
-        if kind == _KIND_ELF:
-            image = content[start : start + size]
-            if not image.startswith(_ELF_MAGIC):
-                raise FatbinError("expected an uncompressed ELF image")
-            images.append(image)
+        payload = content[start : start + size]
+        if kind == _KIND_ELF and not payload.startswith(_ELF_MAGIC):
+            raise FatbinError("expected an uncompressed ELF image")
+        found.append(Entry(kind == _KIND_ELF, payload))
         position = start + size
-    return images
+    return found

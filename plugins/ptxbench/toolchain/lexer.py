@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -56,7 +57,7 @@ _KINDS = {
 
 _RAW_START = re.compile(r'(?:u8|[uUL])?R"([^()\\\s"]{0,16})\(')
 _SUFFIX = re.compile(f"(?:{_NAME})?")
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]+|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]+|[0-7]{1,3}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
 _SIMPLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -103,6 +104,9 @@ def unescape(quoted: str) -> str:
             return _SIMPLE_ESCAPES[code]
         if code[0] == "x" and len(code) > 1:
             return chr(int(code[1:], 16) & 0xFF)
+        if code[0] in "uU" and len(code) > 1:
+            number = int(code[1:], 16)
+            return chr(number) if number <= sys.maxunicode else code
         if code[0] in "01234567":
             return chr(int(code, 8) & 0xFF)
         return code

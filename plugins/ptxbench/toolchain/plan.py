@@ -33,8 +33,8 @@ _ASSIGNMENT = re.compile(r"(\w+)=(.*)")
 def compiler_environ() -> dict[str, str]:
     """The environment of every compiler process: no flags, include paths or secrets of the user's shell reach it."""
     kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
-    # SOURCE_DATE_EPOCH fixes __DATE__ and __TIME__; the C locale fixes the language of messages.
-    return {**kept, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
+    # SOURCE_DATE_EPOCH fixes __DATE__ and __TIME__, the zone __TIMESTAMP__; the C locale the language of messages.
+    return {**kept, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0", "TZ": "UTC0"}
 
 
 class PlanError(Exception):

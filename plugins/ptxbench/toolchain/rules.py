@@ -63,28 +63,37 @@ LIBRARIES = (
     Library("DeepGEMM", r"deep_gemm/.*", namespaces=("deep_gemm",)),
     Library("ThunderKittens", r"(thunder)?kittens(\.cuh|/.*)", namespaces=("kittens",)),
     Library("TensorRT", r"NvInfer\w*\.h"),
-    Library("PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at", "c10", "torch")),
+    Library(
+        "PyTorch", r"(torch|ATen|c10|caffe2)/.*", r"aoti_torch_|_ZN?K?(2at|3c10|5torch)", ("at::native", "c10", "torch")
+    ),
     Library("Python", r"Python\.h|pybind11/.*|nanobind/.*", r"Py[A-Z_]\w*", ("pybind11", "nanobind")),
 )
 
 _HEADERS = tuple((re.compile(rf"(?:.*/)?(?:{entry.headers})"), entry.title) for entry in LIBRARIES if entry.headers)
 _FUNCTIONS = tuple((re.compile(entry.functions), entry.title) for entry in LIBRARIES if entry.functions)
-_NAMESPACES = {name: entry.title for entry in LIBRARIES for name in entry.namespaces}
+_NAMESPACES = {
+    "".join(f"{len(part)}{part}" for part in name.split("::")): entry.title
+    for entry in LIBRARIES
+    for name in entry.namespaces
+}
+"""As they are mangled."""
 # Templates of these are used inside kernels as well; only a kernel of the library's own is its algorithm.
-_KERNEL_NAMESPACE = re.compile(
-    "_ZN(?:" + "|".join(f"{len(name)}{name}" for name in sorted(_NAMESPACES)) + r")(?=\d|[A-Z])"
-)
+_KERNEL_NAMESPACE = re.compile("_ZN(" + "|".join(sorted(_NAMESPACES)) + r")(?=\d|[A-Z])")
 
 DYNAMIC_LOADING = frozenset(
     {
         *("dlopen", "dlmopen", "dlsym", "dlvsym", "__libc_dlopen_mode", "__libc_dlsym", "dl_iterate_phdr"),
         *("dlinfo", "dladdr1", "_dl_find_object", "_r_debug"),
+        # What glibc's own libraries find code by, and what loads a library for a name or for an environment variable.
+        *("_rtld_global", "_rtld_global_ro", "_dl_find_dso_for_object", "_dl_rtld_di_serinfo"),
+        *("__nss_lookup_function", "__nss_configure_lookup", "iconv_open", "__gconv_open"),
     }
 )
 """Functions that find code by name in the process or on disk, and lists of libraries by which it is done by hand."""
 
-RUNTIME_INTERNAL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+")
-"""Functions inside the CUDA runtime's static library, through which its own loading of the driver could be reached."""
+LOADING_SYMBOL = re.compile(r"libcudart_static_[0-9a-f]+|__cudart\d+|_ZN3tvm3ffi6Module12LoadFromFile\w*")
+"""Symbols inside the CUDA runtime's static library, through which its own loading of the driver could be reached, and
+the function by which TVM-FFI loads a library."""
 
 PROCESS_CREATION = frozenset(
     {
@@ -112,6 +121,7 @@ HOST_CALLBACKS = frozenset({"TVMFFIFunctionGetGlobal", "TVMFFIEnvModLookupFromIm
 ENTRY_POINT_LOOKUP = frozenset(
     {
         *("cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion"),
+        *("cudaGetDriverEntryPoint_ptsz", "cudaGetDriverEntryPointByVersion_ptsz"),
         *("cuGetProcAddress", "cuGetProcAddress_v2"),
     }
 )
@@ -148,4 +158,4 @@ def has_functions(library: str) -> bool:
 def library_of_kernel(mangled: str) -> str | None:
     """Title of the library that a kernel belongs to, from its mangled name."""
     match = _KERNEL_NAMESPACE.match(mangled)
-    return None if match is None else _NAMESPACES[match.group().removeprefix("_ZN").lstrip("0123456789")]
+    return None if match is None else _NAMESPACES[match[1]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.records.build import Finding
-from ptxbench.toolchain import fatbin, rules
+from ptxbench.toolchain import assembly, fatbin, rules
 from ptxbench.toolchain.directives import line_markers
 from ptxbench.toolchain.elf import EM_CUDA, Elf, ElfError
 from ptxbench.toolchain.lexer import Kind, Token
@@ -25,13 +25,6 @@ from ptxbench.toolchain.translation import SOURCE_NAME, Inclusion, Translation
 MAX_EXCERPT = 200
 """Characters of a source line that a finding quotes."""
 
-_ASSEMBLED_FILE = re.compile(r"(?:^|[\s;])\.(?:incbin|include)\b")
-_SYSCALL = re.compile(r"(?:^|[\s;])(?:syscall|sysenter|int\s+\$?0x80|svc\s+#?0)(?:$|[\s;])")
-# Directives of host assembly that write bytes as they are, and those by which another can be spelled. PTX has none.
-_RAW_CODE = re.compile(
-    r"(?:^|[\s;:])\.(?:byte|[248]byte|short|hword|word|long|int|quad|octa|value|ascii|asciz|string\d*|uleb128|sleb128"
-    r"|float|single|double|dc|dcb|dc\.\w|dcb\.\w|fill|insn|macro|altmacro|irp|irpc|rept)(?=[\s;]|$)"
-)
 _SONAME = re.compile(r"[\w./+-]*\.so(?:\.\d+)*")
 _DRIVER_NAME = re.compile(r"cu[A-Z]\w+")
 _MAX_PARAMETER_TOKENS = 4096
@@ -109,7 +102,7 @@ def screen_shared_object(content: bytes, assembled: bytes) -> tuple[Finding, ...
     try:
         elf = Elf(content)
         needed, section = elf.needed(), elf.section(fatbin.SECTION)
-        images = fatbin.cubins(elf.content(section)) if section else ()
+        embedded = fatbin.entries(elf.content(section)) if section else ()
         kernels = function_names(assembled)
     except (ElfError, fatbin.FatbinError) as error:
         return (_unreadable(error),)
@@ -118,7 +111,7 @@ def screen_shared_object(content: bytes, assembled: bytes) -> tuple[Finding, ...
         for name in needed
         if not rules.ALLOWED_NEEDED.fullmatch(name)
     ]
-    if images != (assembled,):
+    if embedded != (fatbin.Entry(True, assembled),):  # text would be compiled when the object is loaded
         message = "the built object holds device code that was not compiled from the source"
         findings.append(Finding(rule=ScreenRule.EMBEDDED_DEVICE_CODE, message=message))
     for name in kernels:
@@ -182,16 +175,13 @@ def _string(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
     token = tokens[position]
     if rules.DEVICE_CODE_SECTION.search(token.text):
         yield _Hit(ScreenRule.EMBEDDED_DEVICE_CODE, "writes to a section that holds device code", token.line)
-    if not _is_assembly(tokens, position):
-        return
-    if _ASSEMBLED_FILE.search(token.text):
-        yield _Hit(ScreenRule.EMBEDDED_FILE, "assembles a file into the object", token.line)
-    if _SYSCALL.search(token.text):
-        yield _Hit(ScreenRule.PROCESS_CREATION, "enters the operating system by inline assembly", token.line)
-    if _RAW_CODE.search(token.text):
-        yield _Hit(
-            ScreenRule.PROCESS_CREATION, "writes raw bytes by inline assembly, which could be any code", token.line
-        )
+    printer = assembly.printed_by(tokens, position)
+    if assembly.is_assembly(tokens, position):
+        found = assembly.findings_in_assembly(token.text)
+    else:
+        found = assembly.findings_in_printed(token.text, printer) if printer is not None else iter(())
+    for rule, message in found:
+        yield _Hit(rule, message, token.line)
 
 
 def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
@@ -214,7 +204,7 @@ def _name(tokens: Sequence[Token], position: int) -> Iterator[_Hit]:
 
 def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
     """Functions of a library that the candidate declares itself (``extern "C"``) instead of including a header."""
-    position = 0
+    position, own = 0, _own_functions(tokens)
     while position < len(tokens) - 2:
         if tokens[position].text != "extern" or tokens[position + 1][:2] != (Kind.STRING, "C"):
             position += 1
@@ -228,9 +218,23 @@ def _declarations(tokens: Sequence[Token]) -> Iterator[_Hit]:
             if depth == 0 and text in ("}", ";"):
                 break
             library = rules.library_of_function(text) if depth == inside else None
-            if library is not None and _is_declaration(tokens, position):
+            if library is not None and text not in own and _is_declaration(tokens, position):
                 yield _Hit(ScreenRule.LIBRARY_FUNCTION, f"declares {text} of {library}", tokens[position].line)
             position += 1
+
+
+def _own_functions(tokens: Sequence[Token]) -> set[str]:
+    """Names that a body follows behind their parameters. What is undefined all the same the object shows."""
+    names: set[str] = set()
+    opened: list[int] = []
+    for position, token in enumerate(tokens):
+        if token.text == "(" and token.kind is Kind.PUNCT:
+            opened.append(position)
+        elif token.text == ")" and token.kind is Kind.PUNCT and opened:
+            before = opened.pop() - 1
+            if before >= 0 and tokens[before].kind is Kind.NAME and _follows(tokens, position, "{"):
+                names.add(tokens[before].text)
+    return names
 
 
 def _is_declaration(tokens: Sequence[Token], position: int) -> bool:
@@ -271,7 +275,8 @@ def _entry_points(tokens: Sequence[Token]) -> Iterator[_Hit]:
 
 def _undefined(name: str) -> tuple[ScreenRule, str] | None:
     """Rule and message for a function that the object calls."""
-    if name in rules.DYNAMIC_LOADING or rules.RUNTIME_INTERNAL.fullmatch(name):
+    name = name.partition("@")[0]  # a version, as .symver of inline assembly asks for it
+    if name in rules.DYNAMIC_LOADING or rules.LOADING_SYMBOL.fullmatch(name):
         return ScreenRule.DYNAMIC_LOADING, f"calls {name}"
     if name in rules.PROCESS_CREATION:
         return ScreenRule.PROCESS_CREATION, f"calls {name}"
@@ -302,16 +307,6 @@ def _holds_device_code(content: bytes) -> bool:
 
 def _follows(tokens: Sequence[Token], position: int, text: str) -> bool:
     return position + 1 < len(tokens) and tokens[position + 1].text == text
-
-
-def _is_assembly(tokens: Sequence[Token], position: int) -> bool:
-    """Whether a string is the template of an asm statement or declaration."""
-    before = position - 1
-    if before < 0 or tokens[before].text != "(":
-        return False
-    while before > 0 and tokens[before - 1].text in ("volatile", "__volatile__", "__volatile", "inline", "goto"):
-        before -= 1
-    return before > 0 and tokens[before - 1].text in ("asm", "__asm__", "__asm")
 
 
 def _is_member(tokens: Sequence[Token], position: int) -> bool:

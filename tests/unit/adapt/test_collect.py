@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,10 +136,15 @@ def test_kernelgen_takes_the_correct_kernels(fixit_set):
 
 def put(example: Path, turn: int, source: str) -> None:
     """Another kernel for a turn."""
-    edit(
-        example / EXAMPLE_TURN / f"turn{turn}.json",
-        lambda record: record.update(source_sha256=Candidate(source=source).sha256),
-    )
+    sha256 = Candidate(source=source).sha256
+
+    def change(record: dict[str, Any]) -> None:
+        record["source_sha256"] = sha256
+        for made in (record["build"], record["evidence"]):
+            if made is not None:
+                made["candidate_sha256"] = sha256
+
+    edit(example / EXAMPLE_TURN / f"turn{turn}.json", change)
     (example / EXAMPLE_TURN / f"turn{turn}.cu").write_bytes(source.encode())
 
 

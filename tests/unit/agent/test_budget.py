@@ -7,6 +7,7 @@ from ptxbench.agent.budget import Budget, Limits, Spent, spent_in, spent_on, tot
 from ptxbench.models.entry import Prices
 from ptxbench.packs import estimate_tokens
 from ptxbench.records import Exchange, Message, PendingReply, PromptIdentity, Reply, TurnRecord, Usage
+from ptxbench.verdict import judge_extraction_error
 from tests.unit.agent.talking import reply
 from tests.unit.factories import digest, make_record
 
@@ -21,7 +22,14 @@ def exchange(answer: Reply | None, *added: Message) -> Exchange:
 
 def turn(number: int, answer: Reply | None, *added: Message, trajectory: int = 0, origin: str = "model") -> TurnRecord:
     return make_record(
-        number, trajectory=trajectory, origin=origin, exchange=exchange(answer, *added), source_sha256=None
+        number,
+        trajectory=trajectory,
+        origin=origin,
+        exchange=exchange(answer, *added),
+        source_sha256=None,
+        build=None,
+        evidence=None,
+        verdict=judge_extraction_error("no code"),
     )
 
 

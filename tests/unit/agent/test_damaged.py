@@ -7,7 +7,7 @@ import pytest
 from ptxbench.agent import RunStore
 from ptxbench.agent.damaged import KIND, damaged_records
 from ptxbench.agent.turn_files import DamagedTurn
-from ptxbench.records import Outcome, TurnRecord
+from ptxbench.records import Candidate, Outcome, TurnRecord
 from tests.unit.factories import make_record
 
 
@@ -53,3 +53,20 @@ def test_where_the_path_does_not_say_there_is_no_record(tmp_path: Path, trajecto
 def test_a_turn_that_is_told_already_is_not_told_twice(tmp_path: Path) -> None:
     whole = make_record(3)
     assert found(tmp_path, damaged(tmp_path, whole.key.trajectory_id), whole) == []
+
+
+def test_a_turn_that_was_copied_to_another_place_counts_once(tmp_path: Path) -> None:
+    store, candidate = RunStore.open(tmp_path / "run", {}), Candidate(source="int x;")
+    here, next_turn = (make_record(turn, source_sha256=candidate.sha256) for turn in (0, 1))
+    elsewhere = make_record(0, trajectory=1, source_sha256=candidate.sha256)
+    store.save(here, candidate)
+    path = store.turn_path(here.key)
+    for other in (next_turn, elsewhere):
+        copy = store.turn_path(other.key)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+        copy.with_suffix(".cu").write_bytes(path.with_suffix(".cu").read_bytes())
+    assert [stored.record.key for stored in store.turns()] == [here.key]
+    moved = [entry for entry in store.entries() if isinstance(entry, DamagedTurn)]
+    assert [entry.reason for entry in moved] == [f"it is the record of {here.key}"] * 2
+    assert (store.record(next_turn.key), store.later(here.key)) == (None, [])

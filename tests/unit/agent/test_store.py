@@ -70,7 +70,7 @@ def test_lone_surrogates_survive(store):
     assert store.candidate(record().key) == candidate
 
 
-@pytest.mark.parametrize("damage", ["half", "empty", "garbage", "other source", "no source", "other turn"])
+@pytest.mark.parametrize("damage", ["half", "empty", "garbage", "other source", "no source", "other turn", "build"])
 def test_a_damaged_turn_is_moved_aside_and_counts_as_not_stored(store, damage):
     store.save(record(), CANDIDATE)
     path = store.turn_path(record().key)
@@ -88,7 +88,11 @@ def test_a_damaged_turn_is_moved_aside_and_counts_as_not_stored(store, damage):
             path.with_suffix(".cu").unlink()
         case "other turn":
             path.write_text(text.replace('"turn": 0', '"turn": 5'))
-    assert [stored.record.key.turn for stored in store.turns()] == ([5] if damage == "other turn" else [])
+        case "build":
+            data = json.loads(text)
+            data["build"]["candidate_sha256"] = data["evidence"]["candidate_sha256"] = "f" * 64
+            path.write_text(json.dumps(data))
+    assert list(store.turns()) == []
     assert store.load(record().key) is None
     assert not path.exists()
     aside = sorted(entry.name for entry in (store.folder / "aside").iterdir())

@@ -24,6 +24,7 @@ COMPILED = (
     "library/cubin_table",
     "library/loader_alias",
     "library/symbol_walk",
+    "library/versioned_loader",
 )
 
 

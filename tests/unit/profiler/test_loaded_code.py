@@ -16,6 +16,7 @@ from ptxbench.profiler import loaded_code
 from ptxbench.profiler.loaded_code import observe, own_code, read_image
 from ptxbench.profiler.mappings import UNREADABLE, Mapped
 from ptxbench.profiler.replies import WorkerError
+from ptxbench.profiler.sandbox import MAX_NAMES
 from ptxbench.records import Build, Candidate, LoadedCode
 from ptxbench.toolchain import Toolchain
 from ptxbench.toolchain.elf import Elf
@@ -158,6 +159,15 @@ def test_only_names_put_together_at_run_time_are_told_of_the_lookups(start: Star
     assert b"\0cuMemAlloc_v2\0" in made.path.read_bytes()
     assert found.entry_points == ("cuLinkAddSmuggled", "cuTensorMapEncodeTiled")
     assert found.load_calls == ("cuLibraryLoadData",)
+
+
+def test_lookups_behind_which_others_could_hide_are_all_told(start: Start, made: Made) -> None:
+    """Names that the object spells are no entry points, but a thousand of them are all that a sandbox tells of."""
+    names = [f"cuMemAlloc_v2{number:03}" for number in range(999)]
+    assert len(seen(start, made, [made.cubin], lookups=["cuMemAlloc_v2", *names[:-1]]).entry_points) == 998
+    crowded = seen(start, made, [made.cubin], lookups=["cuMemAlloc_v2", *names])
+    assert len(crowded.entry_points) == MAX_NAMES
+    assert "cuMemAlloc_v2" in crowded.entry_points
 
 
 def test_mappings_are_compared_with_those_before(start: Start, made: Made) -> None:

@@ -23,6 +23,12 @@ for line in words:
     elif what == "copy":
         for flag in (mmap.MAP_PRIVATE, mmap.MAP_SHARED):
             held.append(mmap.mmap(-1, int(argument), flag | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_EXEC))
+    elif what == "crowd":
+        with open(argument, "wb+") as file:
+            file.truncate(mmap.PAGESIZE)
+            for number in range(2600):  # neighbours differ, so that none become one
+                access = mmap.PROT_READ | number % 2 * mmap.PROT_WRITE
+                held.append(mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, access))
     elif what == "child":
         code = f"import ctypes; ctypes.CDLL({argument!r}); print(1, flush=True); input()"
         held.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE))
@@ -157,3 +163,10 @@ def test_lines_are_read_as_the_kernel_writes_them() -> None:
         "no line of the kernel\n"
     )
     assert parse(text) == Mapped(frozenset({"/usr/bin/a b"}), 0x4000)
+
+
+def test_more_mappings_than_are_read_are_none_that_can_be_read(loader: Loader, tmp_path: Path):
+    # Mappings with paths of 4 kB stand in front of a library's, beyond what is read of them.
+    folder = tmp_path.joinpath(*["x" * 250] * 14)
+    folder.mkdir(parents=True)
+    assert loader.tell(f"crowd {folder / 'file'}") == UNREADABLE

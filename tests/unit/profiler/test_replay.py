@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +168,30 @@ def test_saved_record_reads_back_and_leaves_no_partial_file(tmp_path: Path) -> N
 def test_key_is_made_of_what_was_measured() -> None:
     assert evidence_key(make_evidence(harness="9", measured_at="later")) == evidence_key(make_evidence())
     assert evidence_key(make_evidence(candidate_sha256=digest("0"))) != evidence_key(make_evidence())
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("run", "trials", 0, "checks", 0, "outputs", 0, "mismatched"), -5),
+        (("run", "trials", 0, "checks", 0, "outputs", 0, "nan"), -1),
+        (("run", "trials", 0, "checks", 0, "iteration"), -2),
+        (("run", "trials", 0, "timing", "stray"), -1),
+        (("run", "baseline", "overhead_ns"), 10**30),
+        (("schema_version",), 2),
+    ],
+)
+def test_a_number_that_nothing_measures_is_no_evidence(
+    tmp_path: Path, place: tuple[str | int, ...], value: int
+) -> None:
+    """A count below zero would make up for others."""
+    path = tmp_path / f"gemm{EVIDENCE_SUFFIX}"
+    save_evidence(make_evidence(), path)
+    document = json.loads(path.read_text())
+    field = document
+    for step in place[:-1]:
+        field = field[step]
+    field[place[-1]] = value
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=rf"{path.name}: not an evidence record: .*{place[-1]}"):
+        load_evidence(path)

@@ -125,6 +125,21 @@ def test_a_damaged_entry_is_none(text: Any, tmp_path: Path) -> None:
     assert cache.load(checked()) is None
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"schema_version":1', '"schema_version":2'), ('"tool":"racecheck","status', '"tool":"memcheck","status')],
+)
+def test_an_entry_of_another_version_or_of_another_tool_s_words_does_not_answer(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    cache = SafetyCache(tmp_path)
+    cache.store(checked(), make_safety("racecheck"), at=AT)
+    (entry,) = tmp_path.glob("*/*.json")
+    assert entry.read_text().count(before) == 1
+    entry.write_text(entry.read_text().replace(before, after))
+    assert cache.load(checked()) is None
+
+
 def test_a_folder_that_cannot_be_written_costs_no_result(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     SafetyCache(tmp_path / "file").store(checked(), make_safety("racecheck"), at=AT)

@@ -13,8 +13,10 @@ from ptxbench.agent.fault_record import fault_record
 from ptxbench.cases import load_suite
 from ptxbench.errors import InputError
 from ptxbench.records import (
+    Build,
     BuildStatus,
     Candidate,
+    Evidence,
     Exchange,
     InfrastructureFault,
     Message,
@@ -74,6 +76,11 @@ TURNS: list[tuple[Outcome, str, dict[str, Any]]] = [
 
 def record_of(turn: int, **changes: Any) -> tuple[TurnRecord, Candidate]:
     candidate = Candidate(source=f"// kernel of turn {turn}\n")
+    own = {"candidate_sha256": candidate.sha256}
+    changes = {
+        name: value.model_copy(update=own) if isinstance(value, Build | Evidence) else value
+        for name, value in changes.items()
+    }
     return make_record(turn, model="claude", source_sha256=candidate.sha256, **changes), candidate
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.selftest import kept as module
 from ptxbench.selftest.kept import Kept, Store, read
+from ptxbench.selftest.subjects import load_subjects
 from tests.unit import factories as make
 
 STEM = "selftest_h100"
@@ -57,8 +59,29 @@ def test_a_broken_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"not what a self-test kept: Field required at entries\.0\.name"):
         Store(tmp_path, STEM, "h100")
     (tmp_path / f"{STEM}.json.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=rf"{STEM}\.json\.gz: .*cannot be read"):
         Store(tmp_path, STEM, "h100")
+
+
+def test_a_file_of_another_architecture_is_said(tmp_path: Path) -> None:
+    (tmp_path / f"{STEM}.json").write_text('{"schema_version": 1, "arch": "b200", "entries": []}')
+    with pytest.raises(InputError, match="expected what a self-test kept of h100, found that of b200"):
+        Store(tmp_path, STEM, "h100")
+
+
+def test_what_was_built_and_measured_of_another_source_answers_for_none() -> None:
+    subject = load_subjects(make.ROOT, "h100")[-1]
+    sha256 = subject.candidate.sha256
+    own: dict[str, Any] = {"candidate_sha256": sha256}
+    evidence = make.make_evidence(subject.case, **own)
+    measured = entry(
+        subject.name, source_sha256=sha256, case=subject.case.name, build=make.make_build(**own), evidence=evidence
+    )
+    store = Store(None, STEM, "h100")
+    store.add([measured])
+    assert store.current(subject) == measured
+    store.add([measured.model_copy(update={"build": make.make_build(), "evidence": make.make_evidence(subject.case)})])
+    assert store.current(subject) is None
 
 
 def test_a_damaged_compressed_file_is_said(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.toolchain.fatbin import MAGIC, FatbinError, cubins
+from ptxbench.toolchain.fatbin import MAGIC, Entry, FatbinError, cubins, entries
 
 ELF = b"\x7fELF" + bytes(range(60))
 
@@ -21,6 +21,7 @@ def container(*entries: bytes) -> bytes:
 def test_images_come_out_byte_for_byte():
     section = container(entry(ELF), entry(b".version 9.0", kind=1)) + bytes(8) + container(entry(ELF + b"12345678"))
     assert cubins(section) == (ELF, ELF + b"12345678")
+    assert entries(section) == (Entry(True, ELF), Entry(False, b".version 9.0"), Entry(True, ELF + b"12345678"))
 
 
 def test_an_empty_section_has_no_images():

@@ -80,6 +80,7 @@ def test_a_program_that_is_no_nvcc_is_refused(tmp_path: Path, tools: Tools):
 
 
 def test_the_user_s_environment_does_not_reach_the_compiler(monkeypatch: pytest.MonkeyPatch):
-    for name in ("NVCC_APPEND_FLAGS", "CPATH", "OPENAI_API_KEY"):
+    for name in ("NVCC_APPEND_FLAGS", "CPATH", "OPENAI_API_KEY", "TZ"):
         monkeypatch.setenv(name, "x")
-    assert set(compiler_environ()) <= {"PATH", "LD_LIBRARY_PATH", "LC_ALL", "SOURCE_DATE_EPOCH"}
+    assert set(compiler_environ()) <= {"PATH", "LD_LIBRARY_PATH", "LC_ALL", "SOURCE_DATE_EPOCH", "TZ"}
+    assert compiler_environ()["TZ"] == "UTC0"

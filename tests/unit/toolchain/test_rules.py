@@ -79,6 +79,9 @@ def test_kernels_of_a_library():
     assert rules.library_of_kernel("_Z6kernelIN3cub11BlockReduceEEvT_") is None
     assert rules.library_of_kernel("_ZN32_GLOBAL__N__ptxbench_9_kernel_cu6kernelEPf") is None
     assert rules.library_of_kernel("gemm") is None
+    # PyTorch's own are in at::native; ``at`` alone is anybody's short name for attention.
+    assert rules.library_of_kernel("_ZN2at6native29vectorized_elementwise_kernelILi4EEEvi") == "PyTorch"
+    assert rules.library_of_kernel("_ZN2at9attentionEPf") is None
 
 
 def test_only_libraries_of_functions_are_excluded_at_any_depth():

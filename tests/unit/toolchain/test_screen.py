@@ -1,8 +1,10 @@
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ptxbench.toolchain import fatbin
 from ptxbench.toolchain.lexer import tokenize
 from ptxbench.toolchain.screen import (
     HeaderFolders,
@@ -56,6 +58,52 @@ Screen = Callable[..., list[tuple[str, int | None]]]
         ('asm("1:.2byte 0x050f\\n");', "process-creation"),
         ('asm(".macro m x\\n .\\\\x 0x0f, 5\\n.endm\\n m byte");', "process-creation"),
         ("for (auto* l = _r_debug.r_map; l; l = l->l_next) use(l);", "dynamic-loading"),
+        # As the assembler reads it: no case, a label or comment in front, one of two dialects, an operand in the name.
+        ('asm(".INCBIN \\"x\\"");', "embedded-file"),
+        ('asm("1:.incbin \\"x\\"");', "embedded-file"),
+        ('asm("/**/.incbin \\"x\\"");', "embedded-file"),
+        ('asm("\\u002eincbin \\"x\\"");', "embedded-file"),
+        ('asm("\\U0000002eincbin \\"x\\"");', "embedded-file"),
+        ('asm __inline__(".incbin \\"x\\"");', "embedded-file"),
+        ('asm volatile(".inc{bin|lude} \\"x\\"" ::: "memory");', "embedded-file"),
+        ('asm volatile(".inc{x|bin} \\"x\\"" ::: "memory");', "embedded-file"),
+        ('asm volatile("SYSCALL");', "process-creation"),
+        ('asm volatile("1:syscall");', "process-creation"),
+        ('asm volatile("sys{call|exit}" ::: "memory");', "process-creation"),
+        ('asm volatile("int $128");', "process-creation"),
+        ('asm volatile("int %0" :: "i"(128));', "process-creation"),
+        ('asm volatile(".%c0byte 0x050f" :: "i"(2));', "process-creation"),
+        ('asm volatile("\\".byte\\" 15");', "process-creation"),
+        ('asm(".skip 1, 15; .skip 1, 5");', "process-creation"),
+        ('asm(".balign 64, 15");', "process-creation"),
+        ('asm(".bfloat16 1.0");', "process-creation"),
+        ('asm(".slong 15");', "process-creation"),
+        # Comments that are none to the assembler.
+        ('asm("# /*\\n.byte 15\\n# */");', "process-creation"),
+        ('asm("/ /*\\n.byte 15\\n/ */");', "process-creation"),
+        ('asm(".file \\"/*\\"; .byte 15; .file \\"*/\\"");', "process-creation"),
+        ('asm("mov $\'/*, %al; .byte 15; */");', "process-creation"),
+        ('asm("/*"); asm("// */ .byte 15");', "process-creation"),
+        ('asm(".if 0\\n nop // ; .endif; .byte 15");', "process-creation"),
+        ('asm("/* %0 .byte 15 */" :: "i"(f));', "process-creation"),
+        ('asm(".rep 2\\n nop\\n.endr");', "process-creation"),
+        ('static const char code[] __asm__(".Lcode") = {1};', "process-creation"),
+        # Strings that the compiler prints into the assembly as they are.
+        ('__attribute__((section("x,\\"aw\\"\\n.incbin \\"y\\"\\n#"))) int q = 1;', "process-creation"),
+        ('__attribute__((used, __section__("x; .incbin y; #"))) int q = 1;', "process-creation"),
+        ('[[gnu::section("x\\n nop\\n#")]] int q = 1;', "process-creation"),
+        ('static int f() __attribute__((weakref("g\\n nop")));', "process-creation"),
+        ('#ident "x\\"\\n.incbin \\"y\\"\\n#"\n', "process-creation"),
+        # Registration by hand, which the built object does not tell from nvcc's own.
+        ('extern "C" void** reg(void*) asm("__cudaRegisterFatBinary");', "device-code-loading"),
+        ('static void** reg(void*) __attribute__((weakref("__cudaRegisterFatBinary")));', "device-code-loading"),
+        ('asm volatile("call __cudaRegisterFunction@PLT");', "device-code-loading"),
+        ("extern char _rtld_global[];", "dynamic-loading"),
+        ('asm volatile(".pushsection .nv_fatbi{n|x}\\n.popsection" ::: "memory");', "embedded-device-code"),
+        ('asm volatile("call cuGetProcAddress_v2@PLT");', "driver-entry-point"),
+        ('asm volatile("call cuGetProcAddress_v%c0@PLT" :: "i"(2));', "driver-entry-point"),
+        ('asm volatile(".set f, __cudaRegi{ster|x}FatBinary" ::: "memory");', "device-code-loading"),
+        ('cudaGetDriverEntryPointByVersion_ptsz("cuModuleLoadData", &f, 12000, 0, 0);', "driver-entry-point"),
         ("dlinfo(handle, 2, &map);", "dynamic-loading"),
         ('__attribute__((section(".nv_fatbin"))) char blob[1];', "embedded-device-code"),
         ("cub::DeviceReduce::Sum(a, b, c, d, e);", "library-function"),
@@ -87,7 +135,16 @@ def test_what_is_found(screen: Screen, source: str, rule: str):
         'asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0}, %1, %2, 1;" : "+f"(x) : "l"(a));',
         'asm volatile("{.reg .b64 r; .reg .pred p; L: mov.b64 r, %0; bar.sync 0; // words: .b8\\n}" : : "l"(x));',
         'asm("pause"); char text[] = ".byte 0x0f";',
+        'asm volatile("lock; cmpxchg %1, %0\\n.p2align 4,,10\\n.Lspin%=: pause; .p2align 4, 0x90" : "+m"(x) : "r"(y));',
+        'asm volatile("{ .param .align 16 .b8 p[16], q; setp.lt.f32 a|b, %0, 1; } // int, word, 8 bytes" :: "f"(x));',
+        '__attribute__((section(".data.rel.ro"), aligned(64))) int t[4]; [[gnu::section("hot")]] void f();',
+        'int v = a[section("x; y")] + b[i][alias("x; y")]; [[nodiscard]] int f(); { log(section("x; y")); }',
+        'Profile p = section("QK^T; then softmax\\n"); log(alias("a\\"b"));',
+        '#ident "gemm 1.2; built by hand"\n',
+        'puts("__cudaRegisterFatBinary comes from nvcc");',
         'extern "C" __global__ void cudnnStyleKernel(float* x) { x[0] = 1; }',
+        'extern "C" { void Py_Tile(int (*f)(int)); } void Py_Tile(int (*f)(int)) { f(1); }',
+        'asm volatile("// two .word lanes\\n mov.b32 %0, %0; /* no .include */ // .byte order\\n" : "+r"(x));',
         'extern "C" { void helper(int) { run(cudaLaunchKernel); } }',
         'extern "C" __global__ void gemm(float* x);',
         "loader.dlopen(1); loader->dlsym(2);",
@@ -180,6 +237,20 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
             "host-callback",
         ),
         ('asm("call dlopen");', "dynamic-loading"),
+        (
+            'asm(".symver tune, dlopen@GLIBC_2.2.5"); extern "C" void* tune(); void* f() { return tune(); }',
+            "dynamic-loading",
+        ),
+        ('asm(".symver g, cublasCreate_v2@X"); extern "C" int g(); int f() { return g(); }', "library-symbol"),
+        (
+            'void load(void*) __asm__("_ZN3tvm3ffi6Module12LoadFromFileERKNS0_6StringE"); void f() { load(0); }',
+            "dynamic-loading",
+        ),
+        (
+            'asm(".type table, @tls_object"); __attribute__((section(".text.tuning"))) extern const char table[];'
+            'const char table[] = {0x0f, 0x05}; asm(".type table, @tls_object");',
+            "process-creation",
+        ),
         ('extern "C" __attribute__((weak)) void* dlopen(); bool f() { return dlopen; }', "dynamic-loading"),
         (
             'extern "C" unsigned char blob[]; unsigned char blob[] = {0x50, 0xed, 0x55, 0xba, 1, 0};',
@@ -229,6 +300,18 @@ def test_device_code_must_be_what_was_assembled(compile_host: Callable[..., byte
     cubin = b"\x7fELF\x02\x01" + bytes(58)
     (finding,) = screen_shared_object(compile_host("int f() { return 1; }", "-shared"), cubin)
     assert finding.rule == "embedded-device-code"
+
+
+def test_text_beside_what_was_assembled_is_device_code_too(compile_host: Callable[..., bytes]):
+    """PTX in a container is compiled by the driver when the object is loaded."""
+    cubin = b"\x7fELF\x02\x01" + bytes(58)
+    for kinds, rules in (((2,), []), ((2, 1), ["embedded-device-code"]), ((1, 2), ["embedded-device-code"])):
+        content = b"".join(struct.pack("<HHIQ", kind, 0x101, 64, len(cubin)) + bytes(48) + cubin for kind in kinds)
+        words = fatbin.MAGIC + struct.pack("<HHQ", 1, 16, len(content)) + content
+        source = (
+            f'__attribute__((section(".nv_fatbin"))) extern const unsigned char c[] = {{{",".join(map(str, words))}}};'
+        )
+        assert [finding.rule for finding in screen_shared_object(compile_host(source, "-shared"), cubin)] == rules
 
 
 def test_an_object_that_cannot_be_read_is_a_finding():

@@ -191,6 +191,9 @@ def test_another_tolerance_is_unknown_whatever_it_found(change: dict[str, Any]) 
         assert (verdict.outcome, verdict.rule) == (Outcome.UNKNOWN, Rule.EVIDENCE_TOLERANCE)
 
 
+STRANGER = make_comparison().model_copy(update={"name": "D"})
+
+
 @pytest.mark.parametrize(
     ("trials", "named"),
     [
@@ -200,6 +203,7 @@ def test_another_tolerance_is_unknown_whatever_it_found(change: dict[str, Any]) 
         ((make_trial(checks=(make_call(4),)),) * 3, "trial 0 has no checked correctness call"),
         ((make_trial(checks=(make_call(outputs=()),)),) * 3, r"compared [] instead of ['C']"),
         ((make_trial(checks=(make_call(outputs=(make_comparison(),) * 2),)),) * 3, "compared ['C', 'C']"),
+        ((make_trial(checks=(make_call(outputs=(STRANGER,)),)),) * 3, "compared ['D'] instead"),
         ((make_trial(checks=(make_call(outputs=(make_comparison(elements=9),)),)),) * 3, "compared 9 elements"),
     ],
 )
@@ -210,8 +214,7 @@ def test_incomplete_evidence_is_never_a_pass(trials: Any, named: str) -> None:
 
 
 def test_an_unexpected_output_is_the_evidences_fault() -> None:
-    stranger = make_comparison().model_copy(update={"name": "D"})
-    verdict = one_bad_trial(checks=(make_call(outputs=(make_comparison(), stranger)),))
+    verdict = one_bad_trial(checks=(make_call(outputs=(make_comparison(), STRANGER)),))
     assert verdict.rule == Rule.EVIDENCE_INCOMPLETE
 
 
@@ -421,3 +424,5 @@ def test_a_kernel_of_somebody_else_is_screened() -> None:
     unnamed = make_build(cubins=(make_build().cubins[0].model_copy(update={"kernels": ()}),), inspection="unavailable")
     assert verdict_of(unnamed, run=make_run(launches=(launch,))).correct
     assert verdict_of(make_build(cubins=unnamed.cubins), run=make_run(launches=(launch,))).rule == verdict.rule
+    # Without a disassembler the object's kernels are known by name all the same.
+    assert verdict_of(make_build(inspection="unavailable"), run=make_run(launches=(launch,))).rule == verdict.rule

@@ -52,6 +52,11 @@ def test_a_result_of_low_precision_is_correct_and_has_no_speedup() -> None:
     assert found.relative_rms == 0.026
 
 
+def test_an_error_that_is_no_number_is_no_small_one() -> None:
+    low = make_trial(checks=(make_call(outputs=(make_comparison(rms_error=math.nan),)), make_call(3)))
+    assert verdict({"trials": (low,) * 3}).flags == (Flag.LOW_PRECISION,)
+
+
 @pytest.mark.parametrize(("own", "error", "flags"), [(1.7e-4, 1.9e-3, ()), (1.7e-4, 2.1e-3, (Flag.LOW_PRECISION,))])
 def test_what_rounding_costs_is_no_low_precision(own: float, error: float, flags: tuple[Flag, ...]) -> None:
     """A library of equal sums differs from the reference in few roundings: four times that is still next to nothing."""

@@ -75,6 +75,14 @@ def test_no_comes_before_unknown() -> None:
     assert decision.message.startswith("racecheck")
 
 
+def test_a_run_with_findings_comes_before_one_without() -> None:
+    """Whichever was kept first; also one that was ended before its tool had a status."""
+    found = make_safety("memcheck", "bad")
+    for runs in ((make_safety(), found), (found, make_safety())):
+        assert checks(safety=runs)["memcheck"] is Safe.NO
+    assert checks(safety=(make_safety("memcheck", "bad", status=ToolStatus.NOT_RUN),))["memcheck"] is Safe.NO
+
+
 def test_guards_speak_for_themselves() -> None:
     broken = make_run(trials=(make_trial(), make_trial(checks=(make_call(guards_intact=False),))))
     decision = judge_safety(make_evidence(run=broken, safety=ALL))

@@ -74,6 +74,10 @@ def test_what_the_library_itself_costs_the_clock_is_not_held_against_a_candidate
 def test_a_disturbed_measurement_of_the_library_does_not_open_the_door() -> None:
     timing = make_timing(excess_ns=CLOCK_SLACK_NS + 1)
     assert timed(timing, timing, timing, baseline=make_baseline(excess_ns=10**9)).latency_source == "oracle_clock"
+    long = make_baseline(excess_ns=10**9, span_ns=(4_000_000,) * 150)  # of which 5% are 200 us
+    within, beyond = (make_timing(4_000_000, excess_ns=200_000 + more) for more in (0, 1))
+    assert timed(within, within, within, baseline=long).latency_source == "cupti"
+    assert timed(beyond, beyond, beyond, baseline=long).latency_source == "oracle_clock"
 
 
 def test_a_quick_library_does_not_narrow_the_slack() -> None:

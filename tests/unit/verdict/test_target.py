@@ -51,6 +51,12 @@ def test_present_and_never_executed(counts: Any) -> None:
     assert verdict.families == {"HGMMA": 0, "UTMALDG": 0}
 
 
+def test_kernels_without_counts_and_counts_without_kernels_are_seen() -> None:
+    assert answer(profiled(counts=())) == (Target.NOT_EXECUTED, TargetRule.NOT_EXECUTED, True)
+    assert answer(profiled(kernels=())) == (Target.EXECUTED, TargetRule.EXECUTED, True)
+    assert answer(profiled(counts=(), kernels=())) == (Target.UNKNOWN, TargetRule.TOOL_FAILED, True)
+
+
 def test_issued_but_predicated_off_is_not_executed() -> None:
     off = make_counts(HGMMA, 0).model_copy(update={"inst_executed": 4224})
     assert profiled(off).target is Target.NOT_EXECUTED
