@@ -35,23 +35,7 @@ from tests.unit.factories import (
     suite_case,
     unbuilt,
 )
-
-
-def verdict_of(build: Build | None = None, **changes: Any) -> Verdict:
-    return judge(suite_case(), build or make_build(), make_evidence(**changes))
-
-
-def run_verdict(**changes: Any) -> Verdict:
-    return verdict_of(run=make_run(**changes))
-
-
-def one_bad_trial(**changes: Any) -> Verdict:
-    return run_verdict(trials=(make_trial(), make_trial(**changes), make_trial()))
-
-
-def one_bad_output(iteration: int = -1, **changes: Any) -> Verdict:
-    bad = make_call(iteration, outputs=(make_comparison(**changes),))
-    return one_bad_trial(checks=(make_call(), bad) if iteration >= 0 else (bad,))
+from tests.unit.verdict.parts import one_bad_output, one_bad_trial, run_verdict, verdict_of
 
 
 def test_everything_right() -> None:
@@ -291,83 +275,7 @@ def test_memcheck_that_tells_nothing_leaves_the_outcome(safety: Any, safe: Safe)
     assert verdict.safe is safe
 
 
-# Numbers
-
-
-def test_a_modified_input_comes_before_right_numbers() -> None:
-    verdict = one_bad_trial(checks=(make_call(), make_call(5, inputs_intact=False)))
-    assert (verdict.outcome, verdict.rule) == (Outcome.NUMERICAL_ERROR, Rule.INPUTS_MODIFIED)
-    assert "trial 1 (family normal), timed-loop call 5" in verdict.message
-
-
-def test_wrong_shape_and_dtype() -> None:
-    shape = one_bad_output(shape=(8192, 7167), mismatched=4)
-    assert (shape.outcome, shape.rule) == (Outcome.WRONG_SHAPE_OR_DTYPE, Rule.SHAPE)
-    assert "expected shape (8192, 7168), found (8192, 7167)" in shape.message
-    dtype = one_bad_output(dtype="float32", mismatched=4)
-    assert (dtype.outcome, dtype.rule) == (Outcome.WRONG_SHAPE_OR_DTYPE, Rule.DTYPE)
-    assert "expected dtype bfloat16, found float32" in dtype.message
-
-
-def test_a_mismatch_counts_elements_and_nan() -> None:
-    verdict = one_bad_output(mismatched=1000, nan=12, max_abs_error=3.25, first_mismatches=((0, 5), (0, 6)))
-    assert (verdict.outcome, verdict.rule) == (Outcome.NUMERICAL_ERROR, Rule.MISMATCH)
-    assert "1000 of 58720256 elements beyond atol 0.01 + rtol 0.01, 12 of them NaN" in verdict.message
-    assert verdict.message.endswith("largest error 3.25, first at (0, 5)")
-    assert verdict.mismatch_share == 1000 / 58720256
-    assert verdict.speedup is None
-
-
-def test_one_element_is_enough() -> None:
-    assert one_bad_output(mismatched=1).outcome is Outcome.NUMERICAL_ERROR
-
-
-def test_right_when_checked_and_wrong_when_timed() -> None:
-    verdict = one_bad_output(iteration=31, mismatched=59)
-    assert (verdict.outcome, verdict.rule) == (Outcome.NUMERICAL_ERROR, Rule.TIMED_ITERATION)
-    assert "timed-loop call 31" in verdict.message
-    assert one_bad_output(iteration=31, nan=1).rule == Rule.TIMED_ITERATION
-
-
-def test_rounding_in_a_timed_iteration_is_not_cheating() -> None:
-    # One element in a million of 8192 x 7168 is 58.
-    assert one_bad_output(iteration=31, mismatched=58).correct
-
-
-def test_a_later_correctness_call_comes_before_an_earlier_timed_one() -> None:
-    bad = (make_comparison(mismatched=1),)
-    trials = (
-        make_trial(checks=(make_call(), make_call(3, outputs=bad))),
-        make_trial(checks=(make_call(outputs=bad),)),
-        make_trial(),
-    )
-    assert run_verdict(trials=trials).rule == Rule.MISMATCH
-
-
-def test_a_mismatch_in_the_only_trial_is_an_error_however_few_trials_ran() -> None:
-    trial = make_trial(checks=(make_call(outputs=(make_comparison(mismatched=1),)),), timing=None)
-    assert run_verdict(trials=(trial,)).rule == Rule.MISMATCH
-
-
-def test_overflowed_errors_have_no_size() -> None:
-    verdict = one_bad_trial(checks=(make_call(outputs=(make_comparison(mismatched=1, rms_error=float("inf")),)),))
-    assert verdict.relative_rms == 0.002
-    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
-
-
-def test_several_outputs_are_all_compared() -> None:
-    case = suite_case("mha_with_lse_d128")
-    lse = case.output_shapes().keys() - {"O"}
-    assert lse
-    full = make_call(case=case)
-    partial = make_call(outputs=full.outputs[:1])
-    for call, rule in ((full, Rule.PASSED), (partial, Rule.EVIDENCE_INCOMPLETE)):
-        evidence = make_evidence(case, run=make_run(trials=(make_trial(checks=(call,)),) * 3))
-        assert judge(case, make_build(), evidence).rule == rule
-
-
-def test_nan_alone_is_a_mismatch() -> None:
-    assert one_bad_output(nan=1).rule == Rule.MISMATCH
+# Several faults
 
 
 FAULTS = (
