@@ -116,9 +116,10 @@ class DevicePool:
             self._closing = True
             self._give_up_waiting(CLOSED)
             self._changed.notify_all()
-            waited = [thread for index, thread in self._threads.items() if not self._is_lost(index)]
-        for thread in waited:
-            thread.join()
+        for index, thread in self._threads.items():
+            # A device may be given up only now: looked for again and again, since its thread does not end.
+            while thread.is_alive() and not self._is_lost(index):
+                thread.join(TICK_S)
 
     # Handing over.
 
@@ -162,6 +163,10 @@ class DevicePool:
 
     def _place(self) -> None:
         """Have begun what can begin. Wakes the devices' threads only then: they call this themselves."""
+        if self._closing:
+            # Idle devices' threads have ended or are about to; what was handed back must not wait for them.
+            self._give_up_waiting(CLOSED)
+            return
         now = time.monotonic()
         self._need(len(self._jobs))
         self._fail_hopeless()
@@ -244,9 +249,6 @@ class DevicePool:
             slot.job = None
             self._settle(slot, job, outcome)
             self._sync(slot)
-            if self._closing:
-                self._give_up_waiting(CLOSED)
-                self._changed.notify_all()
 
     def _settle(self, slot: Slot, job: Job, outcome: Outcome) -> None:
         now = time.monotonic()
