@@ -84,8 +84,10 @@ class DevicePool:
 
     def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
         """compute-sanitizer over one call."""
-        staged = case if tool == "memcheck" else case.shrunk()
-        return self._done("sanitize", case, staged, lambda device: device.sanitize(case, built, tool))
+        needed = tool == "memcheck"
+        kind: Kind = "sanitize" if needed else "check"
+        staged = case if needed else case.shrunk()
+        return self._done(kind, case, staged, lambda device: device.sanitize(case, built, tool))
 
     def health(self) -> Health:
         """Every device, starting the first if none is known yet. Waits for nobody's measurement after that."""
@@ -341,8 +343,8 @@ class DevicePool:
                     return
                 stuck = [slot for slot in self._slots if self._is_stuck(slot)]
                 if self._stopped():
-                    # What was begun with a candidate is finished, unless no device is there for it.
-                    kinds: list[Kind] = ["evaluate"] if any(slot.watch.ready for slot in self._slots) else []
+                    # What was begun with a candidate is finished, unless no device is there for it or it may last.
+                    kinds: list[Kind] = ["evaluate", "check"] if any(slot.watch.ready for slot in self._slots) else []
                     self._give_up_waiting("the run ends: this was not measured", *kinds)
                 self._place()
             for slot in stuck:
