@@ -19,7 +19,7 @@ from ptxbench.profiler.pool.residents import Need
 from ptxbench.profiler.pool.scheduler import Scheduler, Task
 from ptxbench.profiler.pool.slot import FINAL_FAULTS, DeviceProfiler, Job, Outcome, Slot
 from ptxbench.profiler.pool.watch import Limits
-from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.protocol import CLOSED, Health, SafetyTool
 from ptxbench.profiler.state_key import state_key
 from ptxbench.profiler.ticket import current_ticket
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, SafetyEvidence
@@ -32,8 +32,6 @@ TICK_S = 0.1
 """How soon a stop, a stuck operation or a wait that no longer pays is noticed."""
 ABANDON_S = 30.0
 """An operation that was ended by force and does not return within this time is given up, and its device with it."""
-
-CLOSED = "the profiler was closed: this was not measured"
 
 Result = TypeVar("Result")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ptxbench.cases.arch import available_archs, load_arch
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.protocol import CLOSED, Health, SafetyTool
 from ptxbench.profiler.ray.actor import Compiled, Reply
 from ptxbench.profiler.ray.address import Address
 from ptxbench.profiler.ray.cluster import BUILD_RETRIES, Cluster, first_line
@@ -144,7 +144,7 @@ class RayProfiler:
     def _cluster(self) -> Cluster:
         with self._lock:
             if self._closed:
-                raise InfrastructureError("stopped", "the profiler was closed: this was not measured")
+                raise InfrastructureError("stopped", CLOSED)
             return self._connected
 
     def _simulated(self) -> dict[str, int]:

@@ -41,6 +41,7 @@ class Actor:
         self.resting: list[Future] = []
         self.hello = SimpleNamespace(remote=lambda: Future(self.greeting))
         self.rest = SimpleNamespace(remote=self._rest)
+        self.close = SimpleNamespace(remote=lambda: Future(self))
 
     def _rest(self, seconds: float) -> Future:
         assert seconds == module.REST_S
@@ -54,7 +55,8 @@ class FakeCluster:
     def __init__(self, *greetings: object) -> None:
         self.actors = [Actor(greeting) for greeting in greetings]
         self.total = len(greetings)
-        self.ray = SimpleNamespace(wait=self._wait, get=self._get)
+        self.killed: list[Actor] = []
+        self.ray = SimpleNamespace(wait=self._wait, get=self._get, kill=self._kill)
 
     def kinds(self) -> dict[str, int]:
         return {"gpu_sm90": self.total}
@@ -63,8 +65,14 @@ class FakeCluster:
         opened = iter(self.actors)
         return Devices("gpu_sm90", self, lambda: next(opened))  # type: ignore[arg-type]
 
-    def _wait(self, futures: list[Future], timeout: float) -> tuple[list[Future], list[Future]]:
-        assert timeout == 0
+    def _kill(self, actor: Actor, no_restart: bool) -> None:
+        assert no_restart
+        self.killed.append(actor)
+
+    def _wait(
+        self, futures: list[Future], timeout: float, num_returns: int = 1
+    ) -> tuple[list[Future], list[Future]]:
+        assert timeout in (0, module.CLOSE_S)
         return [one for one in futures if one.value is not None], []
 
     def _get(self, future: Future) -> str:
@@ -146,6 +154,27 @@ def test_nobody_waits_for_ever_or_after_a_stop():
     with pytest.raises(InfrastructureError) as caught:
         cluster.devices().take(lambda: True)
     assert caught.value.kind == "stopped"
+
+
+def test_who_waits_when_the_profiler_is_closed_opens_no_further_actor(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 30.0)
+    cluster = FakeCluster(hello())
+    devices = cluster.devices()
+    devices.take(go_on)
+    looks: list[None] = []
+
+    def closing() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            devices.close()
+        return False
+
+    with pytest.raises(InfrastructureError, match="the profiler was closed") as caught:
+        devices.take(closing)
+    assert caught.value.kind == "stopped"
+    assert cluster.killed == cluster.actors
+    with pytest.raises(InfrastructureError, match="the profiler was closed"):
+        devices.known(go_on)
 
 
 def test_a_lost_actor_that_is_unavailable_is_asked_until_it_answers(monkeypatch):
