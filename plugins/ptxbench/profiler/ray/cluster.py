@@ -11,7 +11,7 @@ from typing import Any
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.ray.actor import Compiled, Device, compile_candidate
-from ptxbench.profiler.ray.address import Address
+from ptxbench.profiler.ray.address import Address, is_place
 from ptxbench.profiler.ray.resources import capabilities_here, counted, kinds
 
 NAMESPACE = "ptxbench"
@@ -139,8 +139,11 @@ class Cluster:
 
 def _expect_somebody(address: str) -> None:
     """Ray itself tries for two minutes to reach what is not there. Raises OSError, ValueError."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    with socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
+    place = address.removeprefix("ray://")
+    if not is_place(place):
+        raise ValueError(f"expected HOST:PORT, found {place[:80]!r}")
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S):
         pass
 
 
