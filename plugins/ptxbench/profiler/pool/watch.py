@@ -70,17 +70,20 @@ class DeviceWatch:
         """An operation on it does not return, so neither does whoever looks after the device."""
 
     def alarm(self, alarm: Alarm, now: float) -> None:
-        """Something is wrong. Of a device that is not ready, the new alarm is the reason from now on."""
+        """Something is wrong. Of a device that is not ready, the new alarm is the reason from now on, unless a restart
+        is due: that is not made needless by what passes, and a qualifying run behind it looks again."""
         self.alarms += 1
         self._calm_since = None
         if self.state == "quarantined":
             return
         if (self.state, self.kind) == ("paused", alarm.kind):
             return  # still; the first message says what it began with
+        if self.state == "restarting" and alarm.kind not in CURED_BY_RESTART:
+            return
         self.kind = alarm.kind
         if alarm.kind in CURED_BY_RESTART:
             self._enter("restarting", alarm.message, now)
-        elif self.state in ("ready", "qualifying", "paused"):
+        else:
             self._enter("paused", alarm.message, now)
 
     def calm(self, now: float) -> None:
