@@ -116,7 +116,7 @@ def slurm_job(tmp_path, monkeypatch):
     programs = {
         "scontrol": "echo node1; echo node2; echo node3",
         "srun": 'echo "srun $*" >> calls; while [[ $1 != bash ]]; do shift; done; "$@"',
-        "ray": 'echo "ray $*" >> calls',
+        "ray": 'echo "auth $RAY_AUTH_MODE $(stat -c "%a %s" "$RAY_AUTH_TOKEN_PATH")" >> calls; echo "ray $*" >> calls',
         "python": 'echo "python $*" >> calls; [[ "$*" != *resources* ]] || echo "{\\"gpu_sm90\\": 8}"',
     }
     folder = tmp_path / ".venv" / "bin"
@@ -154,6 +154,8 @@ def test_slurm_script_starts_a_node_for_each_and_one_session(slurm_job, monkeypa
         f"ray start --address=node1:24567 {own}",
         f"ray start --head --port=24567 --include-dashboard=false {own}",
     ]
+    # Ray turns its token on where it finds one in the home folder, and then only at some of its ends.
+    assert [call for call in calls if call.startswith("auth ")] == ["auth token 600 64"] * 3
     starts = [call for call in calls if call.startswith("srun ")]
     assert sorted(re.findall(r"--nodelist=(\w+)", " ".join(starts))) == ["node1", "node2", "node3"]
     assert all(f"--gpus-per-node={gpus} " in start for start in starts)

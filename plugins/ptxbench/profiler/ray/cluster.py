@@ -101,7 +101,10 @@ class Cluster:
 
     def _unreachable(self, said: str, error: Exception) -> InfrastructureError:
         place = said or "this machine"
-        hint = "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too"
+        hint = (
+            "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too; a "
+            "cluster with a token wants RAY_AUTH_MODE=token here"
+        )
         return InfrastructureError(
             "service_unavailable",
             f"--profiler ray: expected a Ray cluster at {place}, found: {first_line(error)}; {hint}",
