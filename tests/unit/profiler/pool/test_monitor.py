@@ -23,6 +23,7 @@ from tests.unit.profiler.pool.parts import (
     QUICK,
     SOON_S,
     built,
+    cool,
     evaluate,
     heat,
     once,
@@ -30,10 +31,6 @@ from tests.unit.profiler.pool.parts import (
     together,
     wait_until,
 )
-
-
-def cool(device: ReplayDevice) -> None:
-    device.readings = replace(device.readings, temperature_c=50)
 
 
 def test_a_hot_device_pauses_and_the_others_go_on(open_pool: Open):

@@ -169,3 +169,4 @@ def test_devices_of_another_kind_are_left_out(open_pool: Open):
     assert "expected NVIDIA H200 as the first device is, found NVIDIA H100" in pool.health().devices[1].reason
     assert first.done() == 5
     assert not other.done()
+    wait_until(lambda: other.closed)

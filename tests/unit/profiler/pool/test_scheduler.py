@@ -185,6 +185,15 @@ def test_being_away_earns_nothing():
     assert abs(begun["busy"] - begun["new"]) <= 2
 
 
+def test_clients_that_are_gone_are_forgotten():
+    made = scheduler(1)
+    for number in range(1500):
+        made.submit(task(number, client=f"client {number}"))
+        made.place(float(number))
+        made.finished(0, number + 0.5)
+    assert len(made._served) <= 1001
+
+
 def test_memory_is_admitted_in_bytes():
     made = Scheduler(learned())
     made.open(0, 16 * GIB)
