@@ -31,7 +31,7 @@ def test_what_a_turn_waited_for_the_gpu_is_none_of_its_time():
     """A run of many conversations on one GPU: its wall times hold the queue, the evidence what the device took."""
     evidence = make_evidence(
         run=make_run(stages_ms={"load": 100.0, "time": 400.0}),
-        safety=(make_safety(wall_ms=1500.0), make_safety(tool="racecheck", wall_ms=9000.0, checked_before="2026-11-29")),
+        safety=(make_safety(wall_ms=1500.0), make_safety("racecheck", wall_ms=9000.0, checked_before="2026-11-29")),
         instructions=make_instructions(wall_ms=3000.0),
     )
     waited = {"build": 3000.0, "evaluate": 60_000.0, "sanitize": 40_000.0, "instructions": 50_000.0}

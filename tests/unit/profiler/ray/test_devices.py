@@ -69,9 +69,7 @@ class FakeCluster:
         assert no_restart
         self.killed.append(actor)
 
-    def _wait(
-        self, futures: list[Future], timeout: float, num_returns: int = 1
-    ) -> tuple[list[Future], list[Future]]:
+    def _wait(self, futures: list[Future], timeout: float, num_returns: int = 1) -> tuple[list[Future], list[Future]]:
         assert timeout in (0, module.CLOSE_S)
         return [one for one in futures if one.value is not None], []
 
