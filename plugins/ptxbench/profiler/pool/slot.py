@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool.readings import Alarm, AlarmKind, NoReader, Reader, Readings, alarm_of
@@ -29,12 +29,6 @@ FRESH_S = 0.2
 """Readings of this age are as good as new ones: a look takes some ms, which a short evaluation need not pay twice."""
 DRIFTS_IN_ROW = 2
 """One drifting evaluation may be its candidate's doing; another right behind it says that the device has changed."""
-_ALARMS: dict[str, AlarmKind] = {
-    "throttled": "throttled",
-    "ecc": "ecc",
-    "foreign_process": "foreign_process",
-}
-"""Kinds of an evaluation's own disturbances that void a latency, and what they are to the watch."""
 
 
 class DeviceProfiler(Profiler, Protocol):
@@ -194,9 +188,10 @@ class Slot:
         run = evidence.run
         baseline = run.baseline
         for each in run.disturbances:
-            if kind := _ALARMS.get(str(each.kind)):
-                message = str(each.message)
-                return Outcome(evidence, alarm=Alarm(kind, message), disturbed=message, flagged=True)
+            if each.disturbing:
+                # The same kinds by the same names, seen within the evaluation.
+                alarm = Alarm(cast("AlarmKind", each.kind.value), each.message)
+                return Outcome(evidence, alarm=alarm, disturbed=each.message, flagged=True)
         if baseline is None:
             return Outcome(evidence)
         if not baseline.drifted:
@@ -209,8 +204,8 @@ class Slot:
             f"{baseline.call} beside a candidate took {found / 1e3:.1f} us, expected within {DRIFT_BOUND:.0%} of "
             f"{stored / 1e3:.1f} us"
         )
-        alarm = Alarm("baseline_drift", message) if self._drifts >= DRIFTS_IN_ROW else None
-        return Outcome(evidence, alarm=alarm, disturbed=message, flagged=True)
+        drift = Alarm("baseline_drift", message) if self._drifts >= DRIFTS_IN_ROW else None
+        return Outcome(evidence, alarm=drift, disturbed=message, flagged=True)
 
     def _remember(self, job: Job, baseline: BaselineMeasurement) -> None:
         """A library that was measured and did not drift is what the device has to be like later."""
