@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,6 +154,51 @@ def test_nobody_waits_for_ever_or_after_a_stop():
     with pytest.raises(InfrastructureError) as caught:
         cluster.devices().take(lambda: True)
     assert caught.value.kind == "stopped"
+
+
+def after(looks: int, act: Callable[[], object]) -> Callable[[], bool]:
+    """A ``stopped`` that acts when somebody has waited for so many looks, and never stops."""
+    left = [looks]
+
+    def look() -> bool:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+        return False
+
+    return look
+
+
+def test_an_actor_that_is_busy_is_waited_for_beyond_all_patience():
+    devices = FakeCluster(hello()).devices()
+    member = devices.take(go_on)
+    give_back = after(3, lambda: devices.give_back(member))
+
+    def slow_look() -> bool:
+        time.sleep(module.PATIENCE_S)
+        return give_back()
+
+    assert devices.take(slow_look) is member
+
+
+def test_one_that_is_well_again_has_no_fault_any_more():
+    cluster = FakeCluster(hello())
+    devices = cluster.devices()
+    member = devices.take(go_on)
+    devices.distrust(member, QUARANTINED)
+    member.actor.resting[-1].value = hello()
+    assert devices.take(go_on) is member
+    assert devices.take(after(3, lambda: devices.give_back(member))) is member, "busy, and no longer quarantined"
+
+
+def test_where_one_cannot_measure_another_that_still_starts_is_waited_for():
+    cluster = FakeCluster(hello(health=None, fault=InfrastructureFault(kind="no_device", message="no driver")), None)
+    devices = cluster.devices()
+
+    def come_up() -> None:
+        devices._members[1].hello.value = hello()
+
+    assert devices.take(after(3, come_up)).number == 1
 
 
 def test_who_waits_when_the_profiler_is_closed_opens_no_further_actor(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ptxbench.errors import InfrastructureError
+from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.profiler.ray import profiler as module
 from ptxbench.profiler.ray.actor import Compiled, Reply
 from ptxbench.profiler.ray.address import Address
@@ -33,7 +33,11 @@ class Cluster:
         self.outcomes = list(outcomes)
         self.compiled: list[str] = []
         self.killed: list[bool] = []
+        self.has: dict[str, int] = {}
         self.ray = SimpleNamespace(get=self._get, kill=lambda actor, no_restart: self.killed.append(no_restart))
+
+    def kinds(self) -> dict[str, int]:
+        return self.has
 
     def compile(self, candidate: str, arch: str) -> tuple[Compiled, Any]:
         self.compiled.append(candidate)
@@ -115,6 +119,26 @@ def test_an_actor_that_does_not_answer_is_ended_and_comes_back(tmp_path):
     asked, cluster, log = profiler(tmp_path, exceptions.GetTimeoutError(), GOOD)
     assert evaluate(asked) is not None
     assert (log, cluster.killed) == (["take", "lost", "take", "back"], [False])
+
+
+def test_what_cannot_be_built_keeps_no_actor(tmp_path, monkeypatch):
+    asked, cluster, log = profiler(tmp_path, GOOD)
+    monkeypatch.setattr(cluster, "compile", lambda candidate, arch: (Compiled(input_error="no such entry"), object()))
+    with pytest.raises(InputError, match="no such entry"):
+        evaluate(asked)
+    assert log == ["take", "back"]
+
+
+def test_a_kind_that_was_lost_is_waited_for_and_one_that_never_was_is_refused(tmp_path):
+    asked, cluster, _ = profiler(tmp_path, GOOD)
+    cluster.has = {}
+    refusal = asked.refusal(CASE)
+    assert refusal is not None
+    assert "expected a node with the resource gpu_sm90, found none" in refusal
+    cluster.has = {"gpu_sm90": 1}
+    assert asked.refusal(CASE) is None
+    cluster.has = {}
+    assert asked.refusal(CASE) is None
 
 
 def test_old_builds_are_let_go(tmp_path, monkeypatch):
