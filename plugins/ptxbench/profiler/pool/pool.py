@@ -256,7 +256,7 @@ class DevicePool:
             slot.watch.alarm(outcome.alarm, now)
         if not outcome.begun:
             self._scheduler.give_back(slot.index, now)
-        elif outcome.disturbed and not job.again:
+        elif outcome.disturbed and not job.again and (not outcome.elsewhere or self._is_another_ready(slot)):
             job.again = True
             job.task = self._scheduler.give_back(slot.index, now, avoid=True)
             self._notes.append(f"{job.case.name}: {job.task.kind} is done again: {slot.name}: {outcome.disturbed}")
@@ -272,6 +272,9 @@ class DevicePool:
             self._scheduler.finished(slot.index, now, built=not run.workload_state_cached if run else None)
             self._resolve(job, None, outcome.value)
         self._scheduler.reported(slot.index, slot.profiler.states)
+
+    def _is_another_ready(self, slot: Slot) -> bool:
+        return any(other.watch.ready for other in self._slots if other is not slot)
 
     def _start(self, slot: Slot) -> None:
         found: DeviceIdentity | InfrastructureError

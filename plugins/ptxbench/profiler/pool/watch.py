@@ -14,8 +14,9 @@ from ptxbench.profiler.pool.readings import Alarm, AlarmKind
 
 State = Literal["ready", "paused", "restarting", "qualifying", "quarantined"]
 
-CURED_BY_RESTART: frozenset[AlarmKind] = frozenset({"ecc", "stuck", "oracle"})
-"""An uncorrectable error ends the contexts on the device; a stuck or dead oracle has to go anyway."""
+CURED_BY_RESTART: frozenset[AlarmKind] = frozenset({"ecc", "stuck", "oracle", "failing"})
+"""An uncorrectable error ends the contexts on the device; a stuck or dead oracle has to go anyway; and one that fails
+again and again may have run out of something."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool import pool as pool_module
+from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import DEVICE, suite_case
 from tests.unit.profiler.pool.conftest import Open
-from tests.unit.profiler.pool.parts import CASES, QUICK, cool, evaluate, heat, states, wait_until
+from tests.unit.profiler.pool.parts import CASES, QUICK, cool, evaluate, heat, states, together, wait_until
 
 
 def test_another_is_started_where_the_first_cannot_be_used(open_pool: Open):
@@ -81,3 +82,39 @@ def test_a_device_that_came_back_from_a_hang_is_waited_for_when_the_pool_closes(
     wait_until(lambda: states(pool) == ["ready"])
     pool.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ptxbench-pool")]
+
+
+def failing(device: ReplayDevice) -> None:
+    """Every evaluation ends at once, so that the device is idle and gets the next one."""
+
+    def before(_: ReplayDevice, operation: str) -> None:
+        if operation in ("evaluate", "qualify"):
+            raise InfrastructureError("sandbox_failed", "CUDA does not start")
+
+    device.before = before
+
+
+def test_a_device_that_fails_fast_does_not_swallow_the_queue(open_pool: Open):
+    pool, (sick, well) = open_pool(2, replace(QUICK, quarantine_s=60.0))
+    together(pool, [CASES[0]] * 6)
+    wait_until(lambda: states(pool) == ["ready", "ready"])
+    failing(sick)
+    found = together(pool, [CASES[0]] * 12, threads=3)
+    assert [each for each in found if isinstance(each, InfrastructureError)] == []
+    together(pool, [CASES[0]] * 30, threads=3)
+    wait_until(lambda: states(pool) == ["quarantined", "ready"])
+    assert "sandbox_failed: CUDA does not start" in " ".join(pool.take_notes())
+    assert well.done() >= 42
+
+
+def test_the_only_device_is_not_asked_twice_and_is_started_anew_when_it_fails_and_fails(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    failing(device)
+    for asked in (1, 2, 3):
+        with pytest.raises(InfrastructureError, match="CUDA does not start"):
+            evaluate(pool)
+        assert device.done() == 1 + asked
+    wait_until(lambda: device.starts == 2)
+    device.before = lambda _, operation: None
+    assert evaluate(pool) is not None
