@@ -105,6 +105,11 @@ class Devices:
             member.becomes("quarantined", fault.message)
             member.hello = member.actor.rest.remote(REST_S)
 
+    def has_another(self, member: Member) -> bool:
+        """Whether another actor measures, or would."""
+        with self._changed:
+            return any(other is not member and other.state in ("ready", "busy") for other in self._members)
+
     def known(self, stopped: Callable[[], bool]) -> list[Member]:
         """All members, once at least one has started. Raises as ``take``."""
         with self._changed:

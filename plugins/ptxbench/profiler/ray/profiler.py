@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ptxbench.cases.arch import available_archs, load_arch
 from ptxbench.errors import InfrastructureError, InputError
+from ptxbench.profiler.pool.slot import DEVICE_FAULTS
 from ptxbench.profiler.protocol import CLOSED, Health, SafetyTool
 from ptxbench.profiler.ray.actor import Compiled, Reply
 from ptxbench.profiler.ray.address import Address
@@ -37,6 +38,9 @@ SIMULATED = 2
 """GPUs of each kind that a Ray started here has, to replay."""
 DISTRUSTED = frozenset({"device_quarantined"})
 """Faults of an actor's device, and not of what was asked."""
+FAILING = DEVICE_FAULTS - {"out_of_device_memory"}
+"""The same where another actor has no such fault: one that fails at once would be the next to be asked. A workload may
+be too large for one device and say nothing of it."""
 
 
 class _LostError(Exception):
@@ -179,7 +183,9 @@ class RayProfiler:
                 raise
             self._tell(*(f"{member.node}: {note}" for note in reply.notes))
             fault = reply.answer.fault
-            if fault is None or fault.kind not in DISTRUSTED:
+            if fault is None or not (
+                fault.kind in DISTRUSTED or (fault.kind in FAILING and devices.has_another(member))
+            ):
                 devices.give_back(member, reply.health)
                 return _answer(reply)
             devices.distrust(member, fault)

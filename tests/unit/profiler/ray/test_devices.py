@@ -102,6 +102,15 @@ def test_each_actor_is_had_by_one_and_the_last_one_back_is_the_next():
     assert devices.take(go_on) is first
 
 
+def test_another_is_one_that_measures():
+    devices = FakeCluster(hello(), hello()).devices()
+    first, second = devices.take(go_on), devices.take(go_on)
+    assert devices.has_another(first)
+    devices.distrust(second, QUARANTINED)
+    assert not devices.has_another(first)
+    assert devices.has_another(second)
+
+
 def test_a_node_that_joins_brings_an_actor():
     cluster = FakeCluster(hello(), hello())
     cluster.total = 1

@@ -55,6 +55,10 @@ class Recorded:
 
     def __init__(self) -> None:
         self.log: list[str] = []
+        self.another = True
+
+    def has_another(self, member: Member) -> bool:
+        return self.another
 
     def take(self, stopped: Callable[[], bool]) -> Member:
         self.log.append("take")
@@ -98,6 +102,23 @@ def test_where_all_are_quarantined_that_is_the_fault(tmp_path):
         evaluate(asked)
     assert caught.value.kind == "device_quarantined"
     assert log == ["take", "distrust"] * (MOVES + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "another"), [("sandbox_failed", True), ("sandbox_failed", False), ("out_of_device_memory", True)]
+)
+def test_an_actor_that_fails_at_once_is_left_alone_where_there_is_another(tmp_path, kind, another):
+    """It was busy last, so it would be the first to be asked again. What is too large for it is not its fault."""
+    fault = InfrastructureFault(kind=kind, message="CUDA does not start")
+    asked, _, log = profiler(tmp_path, Reply(answer=Answer(fault=fault)), GOOD)
+    asked._devices["gpu_sm90"].another = another  # type: ignore[attr-defined]
+    if another and kind == "sandbox_failed":
+        assert evaluate(asked) == GOOD.answer.evidence
+        assert log == ["take", "distrust", "take", "back"]
+    else:
+        with pytest.raises(InfrastructureError, match="CUDA does not start"):
+            evaluate(asked)
+        assert log == ["take", "back"]
 
 
 def test_an_operation_that_takes_actors_down_ends_somewhere(tmp_path):
