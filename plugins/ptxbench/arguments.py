@@ -12,7 +12,8 @@ _MOST_DIGITS = 12
 def count(text: str) -> int:
     """A whole number above 0. Raises argparse.ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or len(text) > _MOST_DIGITS or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text[:40]!r}")
+        expected = f"a whole number of at least 1 in at most {_MOST_DIGITS} digits"
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text[:40]!r}")
     return int(text)
 
 

@@ -135,6 +135,12 @@ def test_an_arch_without_a_reference_is_skipped_with_the_reason(judged):
     result.stdout.fnmatch_lines(["SKIPPED*there is no reference solution of gemm_n7168_k5120 for b200*"])
 
 
+def test_an_address_of_a_cluster_that_is_none_is_an_error_of_usage(judged):
+    result = run(judged, "-m", GEMM, "--profiler", "ray://head?profiler=x")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --profiler: expected ray*, found 'ray://head?profiler=x'"])
+
+
 def test_local_without_a_device_is_an_error_not_a_failure(judged, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     result = run(judged, "-m", GEMM, "--profiler", "local", "--junitxml", "junit.xml")

@@ -138,7 +138,7 @@ def slurm_job(tmp_path, monkeypatch):
     programs = {
         "scontrol": "echo node1; echo node2; echo node3",
         "srun": 'echo "srun $*" >> calls; while [[ $1 != bash ]]; do shift; done; "$@"',
-        "ray": 'echo "ray $*" >> calls',
+        "ray": 'echo "auth $RAY_AUTH_MODE $(stat -c "%a %s" "$RAY_AUTH_TOKEN_PATH")" >> calls; echo "ray $*" >> calls',
         "python": 'echo "python $*" >> calls; [[ "$*" != *resources* ]] || echo "{\\"gpu_sm90\\": 8}"',
     }
     folder = tmp_path / ".venv" / "bin"
@@ -149,9 +149,9 @@ def slurm_job(tmp_path, monkeypatch):
     (folder / "activate").write_text(f"PATH={folder}:$PATH\n")
     job = {
         "SLURM_SUBMIT_DIR": str(tmp_path),
+        "SLURM_JOB_ID": "1234567",
         "SLURM_JOB_NODELIST": "node[1-3]",
         "SLURM_JOB_NUM_NODES": "3",
-        "SLURM_GPUS_PER_NODE": "8",
         "SLURM_CPUS_PER_TASK": "64",
     }
     for name, value in job.items():
@@ -159,7 +159,9 @@ def slurm_job(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_slurm_script_starts_a_node_for_each_and_one_session(slurm_job):
+@pytest.mark.parametrize("gpus", ["8", "h100:8"])
+def test_slurm_script_starts_a_node_for_each_and_one_session(slurm_job, monkeypatch, gpus):
+    monkeypatch.setenv("SLURM_GPUS_PER_NODE", gpus)
     command = ["bash", str(DEPLOY / "ray.sbatch"), "-m", "h100", "--run=fleet"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
@@ -170,10 +172,13 @@ def test_slurm_script_starts_a_node_for_each_and_one_session(slurm_job):
     rays = sorted(call for call in calls if call.startswith("ray "))
     own = '--block --num-cpus=64 --resources={"gpu_sm90": 8}'
     assert rays == [
-        f"ray start --address=node1:6379 {own}",
-        f"ray start --address=node1:6379 {own}",
-        f"ray start --head --port=6379 --include-dashboard=false {own}",
+        f"ray start --address=node1:24567 {own}",
+        f"ray start --address=node1:24567 {own}",
+        f"ray start --head --port=24567 --include-dashboard=false {own}",
     ]
+    # Ray turns its token on where it finds one in the home folder, and then only at some of its ends.
+    assert [call for call in calls if call.startswith("auth ")] == ["auth token 600 64"] * 3
     starts = [call for call in calls if call.startswith("srun ")]
     assert sorted(re.findall(r"--nodelist=(\w+)", " ".join(starts))) == ["node1", "node2", "node3"]
+    assert all(f"--gpus-per-node={gpus} " in start for start in starts)
     assert "python -m pytest --profiler=ray --concurrency=48 -m h100 --run=fleet" in calls

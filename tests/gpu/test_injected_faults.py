@@ -80,9 +80,11 @@ class Chaos:
         return self.readers[name]
 
     def _device(self) -> LocalProfiler:
-        """One whose oracle runs."""
+        """One whose oracle runs; waits for one that is just being started."""
         found = [slot.profiler for slot in self.pool._slots if isinstance(slot.profiler, LocalProfiler)]
-        return self._dice.choice([device for device in found if device.oracle_pid is not None])
+        while not (running := [device for device in found if device.oracle_pid is not None]):
+            time.sleep(0.05)
+        return self._dice.choice(running)
 
     def heat(self) -> str:
         name = self._dice.choice(sorted(self.readers))

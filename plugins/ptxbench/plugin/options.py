@@ -318,8 +318,10 @@ def _exists(word: str) -> bool:
 
 
 def read_options(config: pytest.Config) -> Options:
-    """The parsed options. Raises pytest.UsageError for a report that could not be written, and options out of place."""
+    """The parsed options. Raises pytest.UsageError for a report that could not be written, and options out of place;
+    InputError."""
     option = config.option
+    _check_profiler(option.ptx_profiler)
     if option.ptx_json is not None:
         check_report_path(option.ptx_json)
     if option.ptx_max_regression is not None and option.ptx_baseline is None:
@@ -353,6 +355,14 @@ def read_options(config: pytest.Config) -> Options:
         baseline=config.invocation_params.dir / option.ptx_baseline.expanduser() if option.ptx_baseline else None,
         max_regression=option.ptx_max_regression,
     )
+
+
+def _check_profiler(name: str) -> None:
+    """Raises InputError for a wrong address of a cluster: before anything runs."""
+    if name.startswith("ray"):
+        from ptxbench.profiler.ray.address import parse
+
+        parse(name)
 
 
 def _trace_sets(config: pytest.Config) -> tuple[Path, ...]:

@@ -49,7 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
         options.check_settings(config, root)
     folder = Path(worker[_RUN]) if _RUN in worker else None
     allotment = Allotment(**worker[_ALLOTMENT]) if _ALLOTMENT in worker else None
-    session = config.stash[BENCH] = Bench(root, options.read_options(config), folder, allotment)
+    with _usage_errors():
+        found = options.read_options(config)
+    session = config.stash[BENCH] = Bench(root, found, folder, allotment)
     for name, meaning in items.marks(root, session.options.trace_sets):
         config.addinivalue_line("markers", f"{name}: {meaning}")
     if session.options.dry_run and hasattr(config.option, "dist"):

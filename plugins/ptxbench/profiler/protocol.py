@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 CLUSTER = "ray"
 """How ``--profiler`` begins where it names a Ray cluster (``profiler.ray.address``)."""
+CLOSED = "the profiler was closed: this was not measured"
+"""What an operation is told that waits when its profiler is closed, or comes later; its kind is ``stopped``."""
 
 
 DeviceState = Literal["ready", "busy", "paused", "quarantined", "restarting", "qualifying"]

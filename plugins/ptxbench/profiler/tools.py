@@ -146,6 +146,12 @@ def _finished(worker: Worker, passed: bool) -> Ran:
 
 def count_instructions(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
     """Executed instructions per opcode. Tool failures are statuses, not exceptions."""
+    begun = time.monotonic()
+    found = _counted(state, job)
+    return found.model_copy(update={"wall_ms": round((time.monotonic() - begun) * 1e3, 1)})
+
+
+def _counted(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
     path = find_tool("ncu")
     if path is None:
         return InstructionEvidence(

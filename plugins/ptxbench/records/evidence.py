@@ -315,6 +315,8 @@ class InstructionEvidence(Record):
     """Kernels that ran, in launch order, as the tool names them."""
     outputs_match: bool | None = None
     """Whether the outputs under the tool passed the same comparison as without it."""
+    wall_ms: Amount | None = None
+    """From the tool's start to its end; no rule reads it. None in evidence older than this field."""
 
 
 class Evidence(Record):

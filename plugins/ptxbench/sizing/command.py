@@ -8,12 +8,14 @@ from pathlib import Path
 
 from ptxbench.arguments import count, positive
 from ptxbench.errors import InputError
-from ptxbench.sizing.fleet import Size, size, slowdown
+from ptxbench.sizing.fleet import Size, expect_sizable, size, slowdown
 from ptxbench.sizing.network import load
 from ptxbench.sizing.simulation import simulate
 from ptxbench.sizing.times import TurnTimes, measured, of_turns
 
 DEFAULT_SLOWDOWN_PERCENT = 10.0
+DEFAULT_PROCESSORS = 16
+"""More than one GPU's conversations keep busy, so that a table of GPUs tells of GPUs."""
 COLUMNS = (
     "agents",
     "GPUs",
@@ -35,7 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--gpus", type=count, metavar="G", help="tell what so many GPUs do (default: the fewest that suffice)"
     )
     parser.add_argument(
-        "--processors", type=count, metavar="P", help="processors that build, with --gpus (default: 16)"
+        "--processors",
+        type=count,
+        metavar="P",
+        help=f"processors that build, with --gpus (default: {DEFAULT_PROCESSORS})",
     )
     parser.add_argument(
         "--slowdown",
@@ -84,7 +89,8 @@ def _sizes(options: argparse.Namespace, times: TurnTimes) -> Iterator[Size]:
     for agents in options.agents:
         wanted = size(times, agents, options.slowdown / 100) if options.gpus is None else None
         if wanted is None:
-            processors = options.processors or 16
+            expect_sizable(agents)
+            processors = options.processors or DEFAULT_PROCESSORS
             wanted = Size(agents, processors, options.gpus, load(times, agents, processors, options.gpus))
         yield wanted
 

@@ -27,11 +27,16 @@ def slowdown(times: TurnTimes, found: Load) -> float:
     return (found.gpu_wait_s + found.build_wait_s) / times.unhindered_s
 
 
+def expect_sizable(agents: int) -> None:
+    """Raises InputError for more agents than the model takes."""
+    if agents > MAX_AGENTS:
+        raise InputError(f"--agents: expected at most {MAX_AGENTS}, found {agents}; size a part of the fleet")
+
+
 def size(times: TurnTimes, agents: int, allowed: float) -> Size:
     """The fewest processors that use up at most a quarter of the ``allowed`` slowdown, and the fewest GPUs that keep
     within all of it. Processors are the cheaper ones. Raises InputError for more than ``MAX_AGENTS`` agents."""
-    if agents > MAX_AGENTS:
-        raise InputError(f"--agents: expected at most {MAX_AGENTS}, found {agents}; size a part of the fleet")
+    expect_sizable(agents)
     processors = _fewest(agents, lambda count: slowdown(times, load(times, agents, count, agents)) <= allowed / 4)
     gpus = _fewest(agents, lambda count: slowdown(times, load(times, agents, processors, count)) <= allowed)
     return Size(agents, processors, gpus, load(times, agents, processors, gpus))

@@ -37,7 +37,8 @@ class Simulated(float):
 def simulate(times: TurnTimes, agents: int, processors: int, gpus: int, *, turns: int, seed: int = 0) -> Simulated:
     """Throughput over ``turns`` turns of the whole fleet, in turns a second. The same for the same ``seed``."""
     chance = random.Random(seed)
-    stations = (_Station(processors, times.build), _Station(gpus, times.gpu))
+    # More servers than agents are never busy.
+    stations = (_Station(min(processors, agents), times.build), _Station(min(gpus, agents), times.gpu))
     events = [(times.model.draw(chance), agent, 0) for agent in range(agents)]
     heapq.heapify(events)
     first, done, began_s, now = int(turns * WARM_UP), 0, 0.0, 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ptxbench.errors import InputError
-from ptxbench.records import TurnRecord
+from ptxbench.records import Evidence, TurnRecord
 
 GPU_STAGES = ("evaluate", "sanitize", "instructions")
 """Stages of ``TurnRecord.stages_ms`` that have the device to themselves."""
@@ -84,14 +84,37 @@ def of_turns(turns: Sequence[TurnRecord], source: str, model_s: float | None = N
     """As a run measured them. Raises InputError for one that measured or asked too little."""
     ran = [turn for turn in turns if turn.evidence_origin == "measured"]
     # A turn that was not built has a place in the mean: it costs no GPU.
-    gpu = [sum(turn.stages_ms.get(stage, 0.0) for stage in GPU_STAGES) / 1e3 for turn in turns]
+    gpu = [_gpu_s(turn) for turn in turns]
     build = [turn.stages_ms["build"] / 1e3 for turn in turns if "build" in turn.stages_ms]
     answers = [
         turn.exchange.reply.latency_s for turn in turns if turn.exchange is not None and turn.exchange.reply is not None
     ]
     if len(ran) < LEAST_TURNS:
         raise InputError(f"{source}: expected at least {LEAST_TURNS} turns that a GPU measured, found {len(ran)}")
+    if not build:
+        raise InputError(f"{source}: expected turns that were built, found none; size another run")
     if model_s is None and not any(answers):
         raise InputError(f"{source}: expected answers of a language model, found none; say --model-seconds")
     model = log_normal(model_s, 0.5) if model_s is not None else observed(answers)
     return TurnTimes(model=model, build=observed(build), gpu=observed(gpu), source=source)
+
+
+def _gpu_s(turn: TurnRecord) -> float:
+    """The GPU's time of a turn. Its stages are walls, which hold the wait for the device: the evidence knows better."""
+    walls = {stage: turn.stages_ms.get(stage, 0.0) for stage in GPU_STAGES}
+    own = _without_waits(turn.evidence) if turn.evidence is not None else {}
+    return sum(min(wall, own.get(stage, wall)) for stage, wall in walls.items()) / 1e3
+
+
+def _without_waits(evidence: Evidence) -> dict[str, float]:
+    """What the device took, ms, by stage; without those of which the evidence does not tell, as older one does not."""
+    found: dict[str, float] = {}
+    if evidence.run.stages_ms:
+        found["evaluate"] = sum(evidence.run.stages_ms.values())
+    checks = [safety.wall_ms for safety in evidence.safety if not safety.checked_before]
+    known = [wall for wall in checks if wall is not None]
+    if len(known) == len(checks):
+        found["sanitize"] = sum(known)
+    if evidence.instructions.wall_ms is not None:
+        found["instructions"] = evidence.instructions.wall_ms
+    return found

@@ -315,6 +315,8 @@ def test_counts_and_whether_the_outputs_passed(outcome: CheckedCall, passed: boo
     instructions = count(outcome)
     assert (instructions.status, instructions.tool) == (ToolStatus.OK, "ncu 2025.3.1")
     assert instructions.outputs_match is passed
+    assert instructions.wall_ms is not None
+    assert instructions.wall_ms > 0
     assert len(instructions.kernels) == 2
     assert any(found.opcode.startswith("HGMMA") for found in instructions.counts)
 

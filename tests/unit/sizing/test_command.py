@@ -46,5 +46,13 @@ def test_what_makes_no_sense_is_refused(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["size", "--agents", "4", "--processors", "2"]) == 2
     assert "expected --gpus beside it" in capsys.readouterr().err
-    assert main(["size", "--agents", "5001"]) == 2
-    assert "expected at most 5000" in capsys.readouterr().err
+    for gpus in ([], ["--gpus", "3"]):
+        assert main(["size", "--agents", "5001", *gpus]) == 2
+        assert "expected at most 5000" in capsys.readouterr().err
+
+
+def test_servers_beyond_the_agents_change_nothing(capsys, monkeypatch):
+    """Nor do they take memory: 10^11 processors are a typing error, and no traceback."""
+    monkeypatch.chdir(ROOT)
+    assert main(["size", "--agents", "2", "--gpus", "100000000000", "--processors", "100000000000"]) == 0
+    assert "0.00" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from ptxbench.profiler.pool.residents import Need
 from ptxbench.profiler.pool.scheduler import Scheduler, Task
 from ptxbench.profiler.pool.slot import FINAL_FAULTS, DeviceProfiler, Job, Outcome, Slot
 from ptxbench.profiler.pool.watch import Limits
-from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.protocol import CLOSED, Health, SafetyTool
 from ptxbench.profiler.state_key import state_key
 from ptxbench.profiler.ticket import current_ticket
 from ptxbench.records import DeviceIdentity, Evidence, InstructionEvidence, SafetyEvidence
@@ -32,8 +32,6 @@ TICK_S = 0.1
 """How soon a stop, a stuck operation or a wait that no longer pays is noticed."""
 ABANDON_S = 30.0
 """An operation that was ended by force and does not return within this time is given up, and its device with it."""
-
-CLOSED = "the profiler was closed: this was not measured"
 
 Result = TypeVar("Result")
 
@@ -84,8 +82,10 @@ class DevicePool:
 
     def sanitize(self, case: Case, built: Built, tool: SafetyTool) -> SafetyEvidence:
         """compute-sanitizer over one call."""
-        staged = case if tool == "memcheck" else case.shrunk()
-        return self._done("sanitize", case, staged, lambda device: device.sanitize(case, built, tool))
+        needed = tool == "memcheck"
+        kind: Kind = "sanitize" if needed else "check"
+        staged = case if needed else case.shrunk()
+        return self._done(kind, case, staged, lambda device: device.sanitize(case, built, tool))
 
     def health(self) -> Health:
         """Every device, starting the first if none is known yet. Waits for nobody's measurement after that."""
@@ -116,9 +116,10 @@ class DevicePool:
             self._closing = True
             self._give_up_waiting(CLOSED)
             self._changed.notify_all()
-            waited = [thread for index, thread in self._threads.items() if not self._is_lost(index)]
-        for thread in waited:
-            thread.join()
+        for index, thread in self._threads.items():
+            # A device may be given up only now: looked for again and again, since its thread does not end.
+            while thread.is_alive() and not self._is_lost(index):
+                thread.join(TICK_S)
 
     # Handing over.
 
@@ -162,6 +163,10 @@ class DevicePool:
 
     def _place(self) -> None:
         """Have begun what can begin. Wakes the devices' threads only then: they call this themselves."""
+        if self._closing:
+            # Idle devices' threads have ended or are about to; what was handed back must not wait for them.
+            self._give_up_waiting(CLOSED)
+            return
         now = time.monotonic()
         self._need(len(self._jobs))
         self._fail_hopeless()
@@ -244,9 +249,6 @@ class DevicePool:
             slot.job = None
             self._settle(slot, job, outcome)
             self._sync(slot)
-            if self._closing:
-                self._give_up_waiting(CLOSED)
-                self._changed.notify_all()
 
     def _settle(self, slot: Slot, job: Job, outcome: Outcome) -> None:
         now = time.monotonic()
@@ -254,7 +256,7 @@ class DevicePool:
             slot.watch.alarm(outcome.alarm, now)
         if not outcome.begun:
             self._scheduler.give_back(slot.index, now)
-        elif outcome.disturbed and not job.again:
+        elif outcome.disturbed and not job.again and (not outcome.elsewhere or self._is_another_ready(slot)):
             job.again = True
             job.task = self._scheduler.give_back(slot.index, now, avoid=True)
             self._notes.append(f"{job.case.name}: {job.task.kind} is done again: {slot.name}: {outcome.disturbed}")
@@ -270,6 +272,9 @@ class DevicePool:
             self._scheduler.finished(slot.index, now, built=not run.workload_state_cached if run else None)
             self._resolve(job, None, outcome.value)
         self._scheduler.reported(slot.index, slot.profiler.states)
+
+    def _is_another_ready(self, slot: Slot) -> bool:
+        return any(other.watch.ready for other in self._slots if other is not slot)
 
     def _start(self, slot: Slot) -> None:
         found: DeviceIdentity | InfrastructureError
@@ -339,8 +344,8 @@ class DevicePool:
                     return
                 stuck = [slot for slot in self._slots if self._is_stuck(slot)]
                 if self._stopped():
-                    # What was begun with a candidate is finished, unless no device is there for it.
-                    kinds: list[Kind] = ["evaluate"] if any(slot.watch.ready for slot in self._slots) else []
+                    # What was begun with a candidate is finished, unless no device is there for it or it may last.
+                    kinds: list[Kind] = ["evaluate", "check"] if any(slot.watch.ready for slot in self._slots) else []
                     self._give_up_waiting("the run ends: this was not measured", *kinds)
                 self._place()
             for slot in stuck:

@@ -10,7 +10,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from ptxbench.records import POWER_LIMIT
 
-AlarmKind = Literal["temperature", "throttled", "ecc", "foreign_process", "baseline_drift", "stuck", "oracle"]
+AlarmKind = Literal[
+    "temperature", "throttled", "ecc", "foreign_process", "baseline_drift", "stuck", "oracle", "failing"
+]
 
 COOL_BY_C = 5
 """A device that was too hot is cool again this far below the limit, so that it does not swing about it."""

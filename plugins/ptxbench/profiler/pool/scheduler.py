@@ -2,15 +2,16 @@
 
 A device does one operation at a time, whatever kind, so nothing ever runs beside a timing. Who comes next: interactive
 before bulk, in both what goes on with a candidate before what begins with one (few candidates are half measured at any
-time), among clients the one that had least device time, and of one client the earliest. Every ``OLDEST_EVERY``-th
-operation is the one that waits longest, so nobody waits for ever. Where it goes: to the device that is expected to
-begin measuring it soonest, counting what is before it there and, where its state is not in memory, building that.
+time) and the checks that no number waits for last, among clients the one that had least device time, and of one client
+the earliest. Every ``OLDEST_EVERY``-th operation is the one that waits longest, so nobody waits for ever. Where it
+goes: to the device that is expected to begin measuring it soonest, counting what is before it there and, where its
+state is not in memory, building that.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import NamedTuple
@@ -29,6 +30,10 @@ _CLIENTS = 1000
 """Names of clients that are remembered."""
 
 Device = int
+Payer = tuple[Priority, str]
+"""Whose account an operation is on: clients share what is left to their priority, and pay for nothing of the other."""
+
+_ORDER: dict[Kind, int] = {"sanitize": 0, "instructions": 0, "evaluate": 1, "check": 2}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,12 @@ class Task:
     @property
     def rank(self) -> int:
         """Lower ranks come first."""
-        return (0 if self.priority == "interactive" else 2) + (self.kind == "evaluate")
+        return (0 if self.priority == "interactive" else len(_ORDER)) + _ORDER[self.kind]
+
+    @property
+    def payer(self) -> Payer:
+        """Whose device time it takes."""
+        return self.priority, self.client
 
 
 class Placed(NamedTuple):
@@ -79,9 +89,9 @@ class Scheduler:
         self._running: dict[Device, Running] = {}
         self._waiting: dict[tuple[int, str], list[Task]] = {}
         """By rank and client, in the order of their numbers; no list is empty."""
-        self._served: dict[str, float] = {}
-        """Device time by client, seconds, where whoever comes anew begins at ``_reached``."""
-        self._reached = 0.0
+        self._served: dict[Payer, float] = {}
+        """Device time, seconds, where whoever comes anew begins at ``_reached``."""
+        self._reached: dict[Priority, float] = {"interactive": 0.0, "bulk": 0.0}
         """The most that a client had when one of its tasks began: the virtual time of fair queueing."""
         self._since_oldest = 0
         self._numbers: set[int] = set()
@@ -125,10 +135,10 @@ class Scheduler:
         """A task waits from now on. Raises ValueError for a number that waits or runs."""
         if task.number in self._numbers:
             raise ValueError(f"task {task.number}: expected a number of its own, found one that waits or runs")
-        if not self._is_active(task.client):
+        if not self._is_active(task.payer):
             self._forget_clients()
             # Whoever was away has no claim on the time that others used meanwhile.
-            self._served[task.client] = max(self._served.get(task.client, 0.0), self._reached)
+            self._served[task.payer] = max(self._served.get(task.payer, 0.0), self._reached[task.priority])
         self._numbers.add(task.number)
         self._enqueue(task)
 
@@ -211,14 +221,14 @@ class Scheduler:
             queues = {client: iter(tasks) for (other, client), tasks in self._waiting.items() if other == rank}
             heads = {client: next(queue) for client, queue in queues.items()}
             while heads:
-                client = min(heads, key=lambda name: (served[name], heads[name].number))
+                client = min(heads, key=lambda name: (served[heads[name].payer], heads[name].number))
                 task = heads.pop(client)
                 following = next(queues[client], None)
                 if following is not None:
                     heads[client] = following
                 if task is not first:
                     yield task
-                served[client] += self.costs.duration(task.kind, task.state)
+                served[task.payer] += self.costs.duration(task.kind, task.state)
 
     def _oldest(self) -> Task | None:
         """The longest waiting task that an open device could do: another must not hold the turn of the oldest."""
@@ -277,12 +287,12 @@ class Scheduler:
         takes, built = self._takes(task, device), task.state not in memory
         memory.use(task.state, task.need)
         self._running[device] = Running(task, now, takes, built)
-        self._reached = max(self._reached, self._served[task.client])
-        self._served[task.client] += takes
+        self._reached[task.priority] = max(self._reached[task.priority], self._served[task.payer])
+        self._served[task.payer] += takes
 
     def _end(self, device: Device, now: float) -> Running:
         running = self._running.pop(device)
-        self._served[running.task.client] += now - running.since - running.expected_s
+        self._served[running.task.payer] += now - running.since - running.expected_s
         return running
 
     def _enqueue(self, task: Task) -> None:
@@ -297,12 +307,8 @@ class Scheduler:
     def _forget_clients(self) -> None:
         """Keep few names of those who have nothing here."""
         if len(self._served) > _CLIENTS:
-            self._served = {client: spent for client, spent in self._served.items() if self._is_active(client)}
+            self._served = {payer: spent for payer, spent in self._served.items() if self._is_active(payer)}
 
-    def _is_active(self, client: str) -> bool:
-        return any(client == name for _, name in self._waiting) or any(
-            client == task.client for task in self._tasks_running()
-        )
-
-    def _tasks_running(self) -> Sequence[Task]:
-        return [running.task for running in self._running.values()]
+    def _is_active(self, payer: Payer) -> bool:
+        running = (each.task for each in self._running.values())
+        return any(task.payer == payer for task in (*self._heads(), *running))

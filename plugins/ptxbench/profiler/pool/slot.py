@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool.readings import Alarm, AlarmKind, NoReader, Reader, Readings, alarm_of
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 
 ORACLE_FAULTS = frozenset({"oracle_died", "oracle_timeout"})
 """Faults after which there is no oracle."""
+DEVICE_FAULTS = frozenset({"sandbox_failed", "busy_device", "out_of_device_memory"})
+"""Faults that another device may not have. One that fails at once is idle at once: all work would go there."""
+FAULTS_IN_ROW = 3
+"""One of them may pass; as many as a start may fail (``Limits.attempts``) say that the device is not well."""
 FINAL_FAULTS = frozenset({"no_device", "device_mismatch"})
 """Faults that starting again at once does not cure."""
 FRESH_S = 0.2
 """Readings of this age are as good as new ones: a look takes some ms, which a short evaluation need not pay twice."""
 DRIFTS_IN_ROW = 2
 """One drifting evaluation may be its candidate's doing; another right behind it says that the device has changed."""
-_ALARMS: dict[str, AlarmKind] = {
-    "throttled": "throttled",
-    "ecc": "ecc",
-    "foreign_process": "foreign_process",
-}
-"""Kinds of an evaluation's own disturbances that void a latency, and what they are to the watch."""
 
 
 class DeviceProfiler(Profiler, Protocol):
@@ -79,6 +77,8 @@ class Outcome(NamedTuple):
     begun: bool = True
     disturbed: str = ""
     """Why the result cannot be relied on; empty if it can."""
+    elsewhere: bool = False
+    """It is worth another device, and not the same one once more."""
     flagged: bool = False
     """The evidence itself tells of the disturbance, so that the judge knows: it may be published all the same."""
 
@@ -113,6 +113,7 @@ class Slot:
         self._yardstick: tuple[Case, float] | None = None
         """What was measured last, and the median of its library here, ns."""
         self._drifts = 0
+        self._faults = 0
 
     def start(self) -> DeviceIdentity:
         """Start the profiler, anew if that is the cure, and look at the device from now on.
@@ -150,6 +151,7 @@ class Slot:
             return self._ended(error)
         except BaseException as error:
             return Outcome(error=error)
+        self._faults = 0
         alarm = alarm_of(self.look()[1], now)
         if alarm is not None:
             timed = isinstance(value, Evidence) or alarm.kind == "ecc"
@@ -177,11 +179,18 @@ class Slot:
                     f"of the {expected / 1e3:.1f} us that it took before"
                 )
             self._drifts = 0
+        self._faults = 0
         before, now = self.look()
         alarm = alarm_of(now, before)
         return alarm.message if alarm else ""
 
     def _ended(self, error: InfrastructureError) -> Outcome:
+        if error.kind in DEVICE_FAULTS:
+            self._faults += 1
+            message = f"{error.kind}: {error}"
+            failing = Alarm("failing", f"{self._faults} operations in a row failed, at last with {message}")
+            alarm = failing if self._faults >= FAULTS_IN_ROW else None
+            return Outcome(error=error, alarm=alarm, disturbed=message, elsewhere=True)
         if error.kind not in ORACLE_FAULTS:
             return Outcome(error=error)
         alarm, self.stuck = self.stuck or Alarm("oracle", str(error)), None
@@ -194,9 +203,10 @@ class Slot:
         run = evidence.run
         baseline = run.baseline
         for each in run.disturbances:
-            if kind := _ALARMS.get(str(each.kind)):
-                message = str(each.message)
-                return Outcome(evidence, alarm=Alarm(kind, message), disturbed=message, flagged=True)
+            if each.disturbing:
+                # The same kinds by the same names, seen within the evaluation.
+                alarm = Alarm(cast("AlarmKind", each.kind.value), each.message)
+                return Outcome(evidence, alarm=alarm, disturbed=each.message, flagged=True)
         if baseline is None:
             return Outcome(evidence)
         if not baseline.drifted:
@@ -209,8 +219,8 @@ class Slot:
             f"{baseline.call} beside a candidate took {found / 1e3:.1f} us, expected within {DRIFT_BOUND:.0%} of "
             f"{stored / 1e3:.1f} us"
         )
-        alarm = Alarm("baseline_drift", message) if self._drifts >= DRIFTS_IN_ROW else None
-        return Outcome(evidence, alarm=alarm, disturbed=message, flagged=True)
+        drift = Alarm("baseline_drift", message) if self._drifts >= DRIFTS_IN_ROW else None
+        return Outcome(evidence, alarm=drift, disturbed=message, flagged=True)
 
     def _remember(self, job: Job, baseline: BaselineMeasurement) -> None:
         """A library that was measured and did not drift is what the device has to be like later."""

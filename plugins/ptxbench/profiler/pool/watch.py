@@ -14,8 +14,9 @@ from ptxbench.profiler.pool.readings import Alarm, AlarmKind
 
 State = Literal["ready", "paused", "restarting", "qualifying", "quarantined"]
 
-CURED_BY_RESTART: frozenset[AlarmKind] = frozenset({"ecc", "stuck", "oracle"})
-"""An uncorrectable error ends the contexts on the device; a stuck or dead oracle has to go anyway."""
+CURED_BY_RESTART: frozenset[AlarmKind] = frozenset({"ecc", "stuck", "oracle", "failing"})
+"""An uncorrectable error ends the contexts on the device; a stuck or dead oracle has to go anyway; and one that fails
+again and again may have run out of something."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,20 @@ class DeviceWatch:
         """An operation on it does not return, so neither does whoever looks after the device."""
 
     def alarm(self, alarm: Alarm, now: float) -> None:
-        """Something is wrong. Of a device that is not ready, the new alarm is the reason from now on."""
+        """Something is wrong. Of a device that is not ready, the new alarm is the reason from now on, unless a restart
+        is due: that is not made needless by what passes, and a qualifying run behind it looks again."""
         self.alarms += 1
         self._calm_since = None
         if self.state == "quarantined":
             return
         if (self.state, self.kind) == ("paused", alarm.kind):
             return  # still; the first message says what it began with
+        if self.state == "restarting" and alarm.kind not in CURED_BY_RESTART:
+            return
         self.kind = alarm.kind
         if alarm.kind in CURED_BY_RESTART:
             self._enter("restarting", alarm.message, now)
-        elif self.state in ("ready", "qualifying", "paused"):
+        else:
             self._enter("paused", alarm.message, now)
 
     def calm(self, now: float) -> None:

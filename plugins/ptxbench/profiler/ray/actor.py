@@ -15,6 +15,7 @@ from ptxbench import __version__
 from ptxbench.cases.arch import Arch
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.files import write_whole
+from ptxbench.profiler.pool.host import open_pool
 from ptxbench.profiler.protocol import Health, Profiler, open_profiler
 from ptxbench.profiler.ray.address import Behind
 from ptxbench.profiler.wire import Answer, Request, perform
@@ -113,7 +114,7 @@ class Delivered:
 
 
 class Device:
-    """An actor: one GPU, with the profiler that ``--profiler local`` has, or stored evidence in its place.
+    """An actor: one GPU in a pool of its own, or stored evidence in its place.
 
     ``hello`` may be called while ``perform`` runs. Nothing is raised but what Ray raises.
     """
@@ -175,8 +176,14 @@ class Device:
     def _opened(self) -> Profiler:
         with self._lock:
             if self._profiler is None:
-                self._profiler = open_profiler(self._behind, root=self._root, evidence_roots=self._evidence_roots)
+                self._profiler = self._open()
             return self._profiler
+
+    def _open(self) -> Profiler:
+        if self._behind == "replay":
+            return open_profiler("replay", root=self._root, evidence_roots=self._evidence_roots)
+        # A pool also of one GPU, which is what Ray gives: it has the watch, and whoever asks is elsewhere.
+        return open_pool(root=self._root)
 
 
 def _notes(profiler: Profiler) -> tuple[str, ...]:

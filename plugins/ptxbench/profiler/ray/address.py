@@ -25,13 +25,19 @@ def parse(text: str) -> Address:
     """Read the option. Raises InputError."""
     place, _, query = text.partition("?")
     scheme, slashes, host = place.partition("://")
-    if scheme != "ray" or (slashes and not host):
+    if scheme != "ray":
         raise InputError(f"--profiler: expected {FORM}, found {text[:80]!r}")
     said = dict(parse_qsl(query, keep_blank_values=True))
     behind, pace = said.pop("profiler", "local"), said.pop("pace", "0")
-    if said or behind not in ("local", "replay"):
+    if said or behind not in ("local", "replay") or (slashes and not is_place(host)):
         raise InputError(f"--profiler: expected {FORM}, found {text[:80]!r}")
     return Address(place if slashes else None, cast("Behind", behind), _seconds(pace, behind))
+
+
+def is_place(text: str) -> bool:
+    """Whether it is HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
 
 
 def _seconds(text: str, behind: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.ray.actor import Compiled, Device, compile_candidate
-from ptxbench.profiler.ray.address import Address
+from ptxbench.profiler.ray.address import Address, is_place
 from ptxbench.profiler.ray.resources import capabilities_here, counted, kinds
 
 NAMESPACE = "ptxbench"
@@ -101,7 +101,10 @@ class Cluster:
 
     def _unreachable(self, said: str, error: Exception) -> InfrastructureError:
         place = said or "this machine"
-        hint = "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too"
+        hint = (
+            "start one with `ray start --head` (docs/scale.md); from outside a cluster, `ray[client]` is needed too; a "
+            "cluster with a token wants RAY_AUTH_MODE=token here"
+        )
         return InfrastructureError(
             "service_unavailable",
             f"--profiler ray: expected a Ray cluster at {place}, found: {first_line(error)}; {hint}",
@@ -139,8 +142,11 @@ class Cluster:
 
 def _expect_somebody(address: str) -> None:
     """Ray itself tries for two minutes to reach what is not there. Raises OSError, ValueError."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    with socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S):
+    place = address.removeprefix("ray://")
+    if not is_place(place):
+        raise ValueError(f"expected HOST:PORT, found {place[:80]!r}")
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT_S):
         pass
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ptxbench import __version__
 from ptxbench.errors import InfrastructureError
-from ptxbench.profiler.protocol import DeviceHealth, DeviceState, Health
+from ptxbench.profiler.protocol import CLOSED, DeviceHealth, DeviceState, Health
 from ptxbench.profiler.ray.actor import Hello
 from ptxbench.profiler.ray.cluster import Cluster, first_line
 from ptxbench.records import DeviceIdentity, InfrastructureFault
@@ -65,6 +65,7 @@ class Devices:
         self._members: list[Member] = []
         self._looked = 0.0
         self._last_ready = time.monotonic()
+        self._closed = False
         self._changed = threading.Condition()
 
     def take(self, stopped: Callable[[], bool]) -> Member:
@@ -104,6 +105,11 @@ class Devices:
             member.becomes("quarantined", fault.message)
             member.hello = member.actor.rest.remote(REST_S)
 
+    def has_another(self, member: Member) -> bool:
+        """Whether another actor measures, or would."""
+        with self._changed:
+            return any(other is not member and other.state in ("ready", "busy") for other in self._members)
+
     def known(self, stopped: Callable[[], bool]) -> list[Member]:
         """All members, once at least one has started. Raises as ``take``."""
         with self._changed:
@@ -122,6 +128,8 @@ class Devices:
 
         ray = self._cluster.ray
         with self._changed:
+            self._closed = True
+            self._changed.notify_all()
             members, self._members = self._members, []
         with suppress(RayError):  # a cluster that is gone has ended them
             closing = [member.actor.close.remote() for member in members if member.state in ("ready", "busy")]
@@ -131,7 +139,9 @@ class Devices:
                 ray.kill(member.actor, no_restart=True)
 
     def _look(self) -> None:
-        """Notice actors that have started, and GPUs that have joined."""
+        """Notice actors that have started, and GPUs that have joined. Raises InfrastructureError("stopped")."""
+        if self._closed:
+            raise InfrastructureError("stopped", CLOSED)
         now = time.monotonic()
         if now - self._looked >= LOOK_S or not self._members:
             self._looked = now

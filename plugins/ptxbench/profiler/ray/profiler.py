@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ptxbench.cases.arch import available_archs, load_arch
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.profiler.protocol import Health, SafetyTool
+from ptxbench.profiler.pool.slot import DEVICE_FAULTS
+from ptxbench.profiler.protocol import CLOSED, Health, SafetyTool
 from ptxbench.profiler.ray.actor import Compiled, Reply
 from ptxbench.profiler.ray.address import Address
 from ptxbench.profiler.ray.cluster import BUILD_RETRIES, Cluster, first_line
@@ -37,6 +38,9 @@ SIMULATED = 2
 """GPUs of each kind that a Ray started here has, to replay."""
 DISTRUSTED = frozenset({"device_quarantined"})
 """Faults of an actor's device, and not of what was asked."""
+FAILING = DEVICE_FAULTS - {"out_of_device_memory"}
+"""The same where another actor has no such fault: one that fails at once would be the next to be asked. A workload may
+be too large for one device and say nothing of it."""
 
 
 class _LostError(Exception):
@@ -144,7 +148,7 @@ class RayProfiler:
     def _cluster(self) -> Cluster:
         with self._lock:
             if self._closed:
-                raise InfrastructureError("stopped", "the profiler was closed: this was not measured")
+                raise InfrastructureError("stopped", CLOSED)
             return self._connected
 
     def _simulated(self) -> dict[str, int]:
@@ -179,7 +183,9 @@ class RayProfiler:
                 raise
             self._tell(*(f"{member.node}: {note}" for note in reply.notes))
             fault = reply.answer.fault
-            if fault is None or fault.kind not in DISTRUSTED:
+            if fault is None or not (
+                fault.kind in DISTRUSTED or (fault.kind in FAILING and devices.has_another(member))
+            ):
                 devices.give_back(member, reply.health)
                 return _answer(reply)
             devices.distrust(member, fault)

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ptxbench.errors import InputError
+
 if TYPE_CHECKING:
     from ptxbench.cases.case import Case
 
@@ -39,8 +41,16 @@ def kinds(resources: Mapping[str, float]) -> dict[str, int]:
 
 
 def counted(capabilities: Iterable[tuple[int, int]]) -> dict[str, int]:
-    """Compute capabilities as resources."""
-    return dict(sorted(Counter(map(resource_of, capabilities)).items()))
+    """Compute capabilities of one node as resources. Raises InputError for more than one kind: Ray counts the node's
+    GPUs without a kind, so that an actor for one could be given another."""
+    found = dict(sorted(Counter(map(resource_of, capabilities)).items()))
+    if len(found) > 1:
+        told = ", ".join(f"{number} {kind}" for kind, number in found.items())
+        raise InputError(
+            f"expected GPUs of one kind on a node, found {told}; name those of one kind in CUDA_VISIBLE_DEVICES, for "
+            "`ray start` too"
+        )
+    return found
 
 
 def capabilities_here() -> list[tuple[int, int]]:
@@ -65,5 +75,15 @@ def capabilities_here() -> list[tuple[int, int]]:
     return found
 
 
+def main() -> int:
+    """Print this node's resources. Returns the exit status."""
+    try:
+        sys.stdout.write(json.dumps(counted(capabilities_here())) + "\n")
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(counted(capabilities_here())) + "\n")
+    sys.exit(main())

@@ -64,5 +64,9 @@ def once(
     return before
 
 
+def cool(device: ReplayDevice) -> None:
+    device.readings = replace(device.readings, temperature_c=50)
+
+
 def heat(device: ReplayDevice) -> None:
     device.readings = replace(device.readings, temperature_c=HOT)

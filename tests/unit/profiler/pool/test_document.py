@@ -9,6 +9,7 @@ from ptxbench.profiler.footprint import PROCESSES_BYTES, STATE_SHARE
 from ptxbench.profiler.pool.readings import COOL_BY_C, THERMAL_SHARE, AlarmKind
 from ptxbench.profiler.pool.residents import CANDIDATE_BYTES
 from ptxbench.profiler.pool.scheduler import OLDEST_EVERY
+from ptxbench.profiler.pool.slot import DEVICE_FAULTS, FAULTS_IN_ROW
 from ptxbench.profiler.pool.watch import CURED_BY_RESTART, Limits
 from ptxbench.profiler.protocol import DeviceState
 from ptxbench.records.evidence import DRIFT_BOUND
@@ -32,6 +33,10 @@ def test_numbers():
         f"a pause of {LIMITS.pause_s / 60:.0f} minutes",
     ):
         assert words in TEXT, words
+    assert FAULTS_IN_ROW == 3
+    told = re.search(r"^\| `failing` \| three operations in a row ended with (.*) \| restart \|$", TEXT, re.MULTILINE)
+    assert told is not None
+    assert set(re.findall(r"`(\w+)`", told[1])) == DEVICE_FAULTS
     assert (LIMITS.attempts, LIMITS.poll_s, LIMITS.quarantine_s, LIMITS.quarantine_most_s) == (3, 1.0, 60.0, 1800.0)
 
 

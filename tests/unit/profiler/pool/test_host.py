@@ -14,6 +14,7 @@ from ptxbench.profiler import local
 from ptxbench.profiler.pool.host import open_pool
 from ptxbench.profiler.pool.pool import DevicePool
 from ptxbench.profiler.pool.readings import Reader, Readings
+from ptxbench.profiler.ray import actor
 from ptxbench.profiler.state_key import state_key
 from tests.conftest import compute_capability
 from tests.unit.factories import DEVICE, make_baseline, make_run, suite_case
@@ -103,6 +104,22 @@ def test_the_only_device_is_left_as_the_caller_has_it(oracles: Path, monkeypatch
         assert pool.health().devices[0].name == "GPU-a"
     finally:
         pool.close()
+
+
+def test_a_device_of_a_ray_cluster_is_watched_like_one_of_several(
+    oracles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray gives an actor one GPU, for which ``--profiler local`` has no pool; docs/scale.md promises its watch."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("PTXBENCH_CACHE", str(oracles / "cache"))
+    monkeypatch.setattr(actor, "node_name", lambda: "host/1")
+    device = actor.Device("local", str(oracles), [], 0.0)
+    try:
+        health = actor.Hello.model_validate_json(device.hello()).health
+        assert health is not None
+        assert [(each.name, each.state) for each in health.devices] == [("3", "ready")]
+    finally:
+        device.close()
 
 
 def test_an_oracle_that_is_killed_is_replaced_and_its_work_is_done(pool: DevicePool, oracles: Path) -> None:

@@ -7,14 +7,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool import pool as pool_module
-from ptxbench.profiler.pool.readings import Readings
-from ptxbench.records import Evidence
+from ptxbench.profiler.pool.readings import AlarmKind, Readings
+from ptxbench.records import Disturbance, DisturbanceKind, Evidence
 from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import make_baseline, suite_case
 from tests.unit.profiler.pool.conftest import Open
@@ -23,6 +23,7 @@ from tests.unit.profiler.pool.parts import (
     QUICK,
     SOON_S,
     built,
+    cool,
     evaluate,
     heat,
     once,
@@ -30,10 +31,6 @@ from tests.unit.profiler.pool.parts import (
     together,
     wait_until,
 )
-
-
-def cool(device: ReplayDevice) -> None:
-    device.readings = replace(device.readings, temperature_c=50)
 
 
 def test_a_hot_device_pauses_and_the_others_go_on(open_pool: Open):
@@ -260,15 +257,18 @@ def test_one_drift_is_done_again_and_two_in_a_row_are_the_devices(open_pool: Ope
 
 
 def test_what_an_evaluation_says_of_its_device_is_heard(open_pool: Open):
-    """Evidence of a version that has its own disturbances; published the second time, since the judge reads them."""
-    pool, (device,) = open_pool(1)
-    evaluate(pool)
-    slot = pool._slots[0]
-    for kind, heard in (("foreign_process", True), ("temperature", False)):
-        found = SimpleNamespace(disturbances=(SimpleNamespace(kind=kind, message="somebody"),), baseline=None)
-        outcome = slot._flagged(None, SimpleNamespace(run=found))  # type: ignore[arg-type]
-        assert (outcome.alarm == (kind, "somebody"), outcome.flagged, bool(outcome.disturbed)) == (heard,) * 3
-    assert device.done() == 1
+    """What voids a latency pauses or restarts; published the second time with its flag, since the judge reads it."""
+    for kind in DisturbanceKind:
+        pool, (device,) = open_pool(1)
+        said = Disturbance(kind=kind, message="somebody", when="during")
+        device.change = lambda evidence, said=said: evidence.model_copy(  # type: ignore[misc]
+            update={"run": evidence.run.model_copy(update={"disturbances": (said,)})}
+        )
+        assert evaluate(pool).run.disturbances == (said,)
+        assert device.done() == 1 + said.disturbing
+        told = [note for note in pool.take_notes() if note.endswith("somebody")]
+        assert bool(told) == said.disturbing
+        assert kind in get_args(AlarmKind) or not said.disturbing
 
 
 def test_what_drifted_is_done_again_on_another_device_if_there_is_one(open_pool: Open):

@@ -103,14 +103,15 @@ def test_interactive_before_bulk(open_pool: Open):
 def test_a_stop_gives_up_who_waits(open_pool: Open):
     stop = threading.Event()
     pool, (device,) = open_pool(1, takes_s=0.4, builds_s=0.0, stopped=stop.is_set)
-    with ThreadPoolExecutor(4) as executor:
+    with ThreadPoolExecutor(5) as executor:
         futures = [executor.submit(evaluate, pool) for _ in range(3)]
         wait_until(lambda: pool.health().devices[0].running == 1)
+        futures.append(executor.submit(pool.sanitize, suite_case(), built(), "racecheck"))
         tool = executor.submit(pool.sanitize, suite_case(), built(), "memcheck")
         time.sleep(0.05)
         stop.set()
     kinds = [getattr(future.exception(), "kind", "measured") for future in futures]
-    assert Counter(kinds) == {"measured": 1, "stopped": 2}
+    assert Counter(kinds) == {"measured": 1, "stopped": 3}
     assert tool.result().tool == "memcheck"
     assert device.done() == 1
 
@@ -168,3 +169,4 @@ def test_devices_of_another_kind_are_left_out(open_pool: Open):
     assert "expected NVIDIA H200 as the first device is, found NVIDIA H100" in pool.health().devices[1].reason
     assert first.done() == 5
     assert not other.done()
+    wait_until(lambda: other.closed)

@@ -185,6 +185,15 @@ def test_being_away_earns_nothing():
     assert abs(begun["busy"] - begun["new"]) <= 2
 
 
+def test_clients_that_are_gone_are_forgotten():
+    made = scheduler(1)
+    for number in range(1500):
+        made.submit(task(number, client=f"client {number}"))
+        made.place(float(number))
+        made.finished(0, number + 0.5)
+    assert len(made._served) <= 1001
+
+
 def test_memory_is_admitted_in_bytes():
     made = Scheduler(learned())
     made.open(0, 16 * GIB)
@@ -345,3 +354,37 @@ def test_nobody_starves(devices: int, patient: list[tuple[str, bool]], kinds: li
                 made.finished(device, step + 0.9)
     assert not left
     assert begun <= bound + devices
+
+
+def test_checks_that_no_number_waits_for_give_way_to_all_else_of_their_priority():
+    made = scheduler(1)
+    for number, (kind, priority) in enumerate(
+        [("check", "bulk"), ("check", "interactive"), ("evaluate", "bulk"), ("evaluate", "interactive")]
+    ):
+        made.submit(task(number, kind=kind, priority=priority))
+    order = []
+    for now in range(4):
+        order += [number for number, _ in placed(made, float(now))]
+        made.finished(0, now + 0.5)
+    assert order == [3, 1, 2, 0]
+
+
+def test_a_newcomer_of_bulk_work_does_not_pay_for_what_interactive_clients_used():
+    """One client computes in the background beside interactive work for long; another one joins it there."""
+    made, numbers = scheduler(1), count()
+    for _ in range(400):
+        made.submit(task(next(numbers), client="old", priority="bulk"))
+    for now in range(200):
+        made.submit(task(next(numbers), client="person"))
+        made.place(float(now))
+        made.finished(0, now + 1.0)
+    for _ in range(20):
+        made.submit(task(next(numbers), client="new", priority="bulk"))
+    begun: Counter[str] = Counter()
+    while True:
+        ((begin, _),) = made.place(float(now := now + 1))
+        made.finished(0, now + 1.0)
+        begun[begin.client] += begin.priority == "bulk"
+        if sum(begun.values()) == 20:
+            break
+    assert begun["new"] >= 8, begun

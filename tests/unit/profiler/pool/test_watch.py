@@ -58,7 +58,7 @@ def test_an_alarm_while_it_restarts_does_not_make_it_ready_sooner():
     watch = ready()
     watch.alarm(DEAD, 1.0)
     watch.alarm(HEAT, 2.0)
-    assert watch.state == "restarting"
+    assert (watch.state, watch.kind) == ("restarting", "oracle"), "what heat needs does not cure it"
     watch.calm(3.0)
     watch.calm(30.0)
     assert watch.state == "restarting"
@@ -116,6 +116,9 @@ def test_who_is_paused_for_too_long_is_quarantined():
     assert watch.state == "paused"
     watch.tick(100.1)
     assert (watch.state, watch.reason) == ("quarantined", "paused for 100 s: 93 C")
+    watch.tick(160.1)
+    watch.start_failed("no hello", 161.0)
+    assert state(watch) == "quarantined", "one try"
 
 
 def test_without_a_device_nothing_is_tried_again_soon():

@@ -28,6 +28,11 @@ def test_forms(text, address):
     "text",
     [
         "ray://",
+        "ray://head",
+        "ray://:10001",
+        "ray://head:port",
+        "ray://head:99999",
+        "ray://head:10001/x",
         "ray?profiler=http",
         "ray?devices=2",
         "ray?pace=1",

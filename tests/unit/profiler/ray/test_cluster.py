@@ -27,6 +27,12 @@ def test_a_cluster_that_is_not_there_is_a_fault_of_the_machinery_at_once(way, mo
         profiler.health()
 
 
+def test_an_address_without_a_port_says_what_was_expected(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_ADDRESS", "head")
+    with pytest.raises(InfrastructureError, match="at head, found: ValueError: expected HOST:PORT, found 'head'"):
+        RayProfiler(Address(None, "replay"), root=tmp_path).health()
+
+
 @contextmanager
 def refusing_client_server() -> Iterator[tuple[str, list[str]]]:
     """Ray's own protocol, with the answer that a head gives whose process for the client crashed; who asked."""

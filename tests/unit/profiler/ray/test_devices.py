@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +43,7 @@ class Actor:
         self.resting: list[Future] = []
         self.hello = SimpleNamespace(remote=lambda: Future(self.greeting))
         self.rest = SimpleNamespace(remote=self._rest)
+        self.close = SimpleNamespace(remote=lambda: Future(self))
 
     def _rest(self, seconds: float) -> Future:
         assert seconds == module.REST_S
@@ -54,7 +57,8 @@ class FakeCluster:
     def __init__(self, *greetings: object) -> None:
         self.actors = [Actor(greeting) for greeting in greetings]
         self.total = len(greetings)
-        self.ray = SimpleNamespace(wait=self._wait, get=self._get)
+        self.killed: list[Actor] = []
+        self.ray = SimpleNamespace(wait=self._wait, get=self._get, kill=self._kill)
 
     def kinds(self) -> dict[str, int]:
         return {"gpu_sm90": self.total}
@@ -63,8 +67,12 @@ class FakeCluster:
         opened = iter(self.actors)
         return Devices("gpu_sm90", self, lambda: next(opened))  # type: ignore[arg-type]
 
-    def _wait(self, futures: list[Future], timeout: float) -> tuple[list[Future], list[Future]]:
-        assert timeout == 0
+    def _kill(self, actor: Actor, no_restart: bool) -> None:
+        assert no_restart
+        self.killed.append(actor)
+
+    def _wait(self, futures: list[Future], timeout: float, num_returns: int = 1) -> tuple[list[Future], list[Future]]:
+        assert timeout in (0, module.CLOSE_S)
         return [one for one in futures if one.value is not None], []
 
     def _get(self, future: Future) -> str:
@@ -92,6 +100,15 @@ def test_each_actor_is_had_by_one_and_the_last_one_back_is_the_next():
     devices.give_back(second)
     devices.give_back(first)
     assert devices.take(go_on) is first
+
+
+def test_another_is_one_that_measures():
+    devices = FakeCluster(hello(), hello()).devices()
+    first, second = devices.take(go_on), devices.take(go_on)
+    assert devices.has_another(first)
+    devices.distrust(second, QUARANTINED)
+    assert not devices.has_another(first)
+    assert devices.has_another(second)
 
 
 def test_a_node_that_joins_brings_an_actor():
@@ -146,6 +163,72 @@ def test_nobody_waits_for_ever_or_after_a_stop():
     with pytest.raises(InfrastructureError) as caught:
         cluster.devices().take(lambda: True)
     assert caught.value.kind == "stopped"
+
+
+def after(looks: int, act: Callable[[], object]) -> Callable[[], bool]:
+    """A ``stopped`` that acts when somebody has waited for so many looks, and never stops."""
+    left = [looks]
+
+    def look() -> bool:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+        return False
+
+    return look
+
+
+def test_an_actor_that_is_busy_is_waited_for_beyond_all_patience():
+    devices = FakeCluster(hello()).devices()
+    member = devices.take(go_on)
+    give_back = after(3, lambda: devices.give_back(member))
+
+    def slow_look() -> bool:
+        time.sleep(module.PATIENCE_S)
+        return give_back()
+
+    assert devices.take(slow_look) is member
+
+
+def test_one_that_is_well_again_has_no_fault_any_more():
+    cluster = FakeCluster(hello())
+    devices = cluster.devices()
+    member = devices.take(go_on)
+    devices.distrust(member, QUARANTINED)
+    member.actor.resting[-1].value = hello()
+    assert devices.take(go_on) is member
+    assert devices.take(after(3, lambda: devices.give_back(member))) is member, "busy, and no longer quarantined"
+
+
+def test_where_one_cannot_measure_another_that_still_starts_is_waited_for():
+    cluster = FakeCluster(hello(health=None, fault=InfrastructureFault(kind="no_device", message="no driver")), None)
+    devices = cluster.devices()
+
+    def come_up() -> None:
+        devices._members[1].hello.value = hello()
+
+    assert devices.take(after(3, come_up)).number == 1
+
+
+def test_who_waits_when_the_profiler_is_closed_opens_no_further_actor(monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 30.0)
+    cluster = FakeCluster(hello())
+    devices = cluster.devices()
+    devices.take(go_on)
+    looks: list[None] = []
+
+    def closing() -> bool:
+        looks.append(None)
+        if len(looks) == 2:
+            devices.close()
+        return False
+
+    with pytest.raises(InfrastructureError, match="the profiler was closed") as caught:
+        devices.take(closing)
+    assert caught.value.kind == "stopped"
+    assert cluster.killed == cluster.actors
+    with pytest.raises(InfrastructureError, match="the profiler was closed"):
+        devices.known(go_on)
 
 
 def test_a_lost_actor_that_is_unavailable_is_asked_until_it_answers(monkeypatch):
