@@ -25,6 +25,10 @@ settings.register_profile(
 )
 settings.load_profile("ptxbench")
 
+# Of every Ray that tests start or reach. Left to itself, Ray turns its token on in some processes and not in others, by
+# what it finds in the home folder, and keeps for a process what it found first; pytester's processes have another home.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "of-the-tests-" + "7" * 51}
+
 ROOT = Path(__file__).parents[1]
 HOPPER = (9, 0)
 
