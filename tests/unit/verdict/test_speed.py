@@ -101,6 +101,22 @@ def test_one_trial_that_the_host_held_up_charges_nobody() -> None:
     assert verdict.flags == (Flag.CLOCK_DISAGREEMENT,)
 
 
+def test_a_charged_trial_that_is_the_median_names_its_clock() -> None:
+    held_up, noisy = make_timing(800_000, excess_ns=200_000), make_timing(1_200_000)
+    verdict = timed(make_timing(), held_up, noisy)
+    assert (verdict.latency_ms, verdict.latency_source, verdict.flags) == (
+        1.0,
+        "oracle_clock",
+        (Flag.CLOCK_DISAGREEMENT,),
+    )
+
+
+def test_a_charged_trial_beside_two_others_counts_as_the_slower_of_them_at_most() -> None:
+    fast, slow = make_timing(800_000), make_timing(810_000)
+    verdict = timed(make_timing(790_000, excess_ns=5_000_000), fast, slow)
+    assert (verdict.latency_ms, verdict.latency_source, verdict.flags) == (0.81, "cupti", ())
+
+
 def test_the_oracle_clock_never_makes_a_candidate_faster() -> None:
     slow, forged = make_timing(900_000, excess_ns=-300_000), make_timing(100_000, excess_ns=200_000)
     assert timed(slow, slow, forged).latency_ms == 0.9
