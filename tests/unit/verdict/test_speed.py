@@ -111,6 +111,18 @@ def test_a_charged_trial_that_is_the_median_names_its_clock() -> None:
     )
 
 
+def test_of_an_even_number_of_trials_either_of_the_middle_two_may_name_the_clock() -> None:
+    held_up, noisy = make_timing(800_000, excess_ns=200_000), make_timing(1_200_000)
+    verdict = timed(make_timing(), make_timing(), held_up, noisy)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.9, "oracle_clock")
+
+
+def test_a_trial_between_two_charged_ones_is_no_measure_of_the_clock() -> None:
+    below, above = make_timing(500_000, excess_ns=200_000), make_timing(900_000, excess_ns=600_000)
+    verdict = timed(below, make_timing(), above)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.8, "oracle_clock")
+
+
 def test_a_charged_trial_beside_two_others_counts_as_the_slower_of_them_at_most() -> None:
     fast, slow = make_timing(800_000), make_timing(810_000)
     verdict = timed(make_timing(790_000, excess_ns=5_000_000), fast, slow)
