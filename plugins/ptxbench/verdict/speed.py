@@ -80,13 +80,13 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
         baseline_ms=baseline_ms,
         latency_interval_ms=_milliseconds(latency.interval_ns),
         baseline_interval_ms=baseline_interval_ms,
-        speedup=None if library is None or _WITHHOLDING & set(flags) else library.ns / latency.ns,
+        speedup=None if library is None or WITHHOLDING & set(flags) else library.ns / latency.ns,
         roofline_share=None if Flag.IMPLAUSIBLE in flags or floor_ns == 0 else floor_ns / latency.ns,
         flags=tuple(flags),
     )
 
 
-_WITHHOLDING = {
+WITHHOLDING = {
     Flag.DISTURBED,
     Flag.FAMILY_MISMATCH,
     Flag.IMPLAUSIBLE,
