@@ -10,6 +10,7 @@ from ptxbench.verdict.speed import CLOCK_SLACK_NS, median_over_trials, physical_
 from tests.unit.factories import (
     BASELINE_NS,
     DEVICE,
+    OVERHEAD_NS,
     SPAN_NS,
     make_baseline,
     make_build,
@@ -78,6 +79,16 @@ def test_a_disturbed_measurement_of_the_library_does_not_open_the_door() -> None
     within, beyond = (make_timing(4_000_000, excess_ns=200_000 + more) for more in (0, 1))
     assert timed(within, within, within, baseline=long).latency_source == "cupti"
     assert timed(beyond, beyond, beyond, baseline=long).latency_source == "oracle_clock"
+
+
+def test_an_empty_call_that_the_host_held_up_does_not_open_the_door() -> None:
+    """The hand-over is measured once for a workload's state: the library's own calls, which hand over too, bound it."""
+    forged = make_timing(200_000, excess_ns=600_000)
+    held_up = make_baseline(overhead_ns=OVERHEAD_NS + 1_000_000, excess_ns=-1_000_000)
+    verdict = timed(forged, forged, forged, baseline=held_up)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.7, "oracle_clock")
+    unknown = make_baseline(overhead_ns=OVERHEAD_NS + 1_000_000)
+    assert timed(forged, forged, forged, baseline=unknown).latency_source == "cupti"
 
 
 def test_a_quick_library_does_not_narrow_the_slack() -> None:
