@@ -54,8 +54,9 @@ def choose_checks(state: WorkloadState) -> list[tuple[CheckedDraw, dict[int, Che
     case, secret = state.case, random.SystemRandom()
     known = secret.sample(state.checked[: case.trials], case.trials)
     hidden = secret.sample(state.checked[case.trials :], len(state.checked) - case.trials)
-    positions = secret.sample(range(case.trials * case.iterations), case.trials * TIMED_CHECKS)
-    timed = dict(zip(positions, hidden, strict=True))
+    iterations = range(case.trials * case.iterations)  # of which a suite's own protocol may ask for fewer than checks
+    positions = secret.sample(iterations, min(len(iterations), case.trials * TIMED_CHECKS))
+    timed = dict(zip(positions, hidden, strict=False))
     return [
         _with_active_defences(
             state,

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from ptxbench.cases.case import Case
 
 TIMED_CHECKS = 3
-"""Secretly chosen timed iterations per trial, on average, that are compared in full. A candidate that cheats in more
-than half of the timed iterations, as it must to move a median, escapes all 3 x 3 checks with probability under 0.2%."""
+"""Secretly chosen timed iterations per trial, on average, that are compared in full. A candidate that cheats in 26
+of 50 in two of three trials, as it must to move the median of their medians, escapes all 3 x 3 checks with probability
+1.9%."""
 
 
 VECTOR_BYTES = 16

@@ -73,7 +73,7 @@ class Instructions(Record):
 
 
 class LatencySamples(Record):
-    """The timed iterations of all trials, milliseconds, by the clock that the verdict's latency was read from."""
+    """The timed iterations of all trials, milliseconds, each by the clock that is believed in its trial."""
 
     count: Count
     trial_medians_ms: tuple[float, ...]

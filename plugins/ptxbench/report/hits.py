@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ptxbench.records import Outcome, Target, Verdict
+from ptxbench.verdict import Flag
+from ptxbench.verdict.speed import WITHHOLDING
 
 
 def is_hit(verdict: Verdict, *, inst: bool = False, above: float | None = None) -> bool | None:
@@ -19,8 +21,14 @@ def is_hit(verdict: Verdict, *, inst: bool = False, above: float | None = None) 
 
 
 def speed_unknown(verdict: Verdict) -> bool:
-    """Whether nobody measured the speed; a speedup that is withheld for cause is known not to count."""
-    return verdict.speedup is None and (verdict.latency_ms is None or verdict.baseline_ms is None)
+    """Whether nobody measured the speed, or not by itself: what disturbed the device is no fault of the kernel's.
+
+    A speedup that is withheld for another cause is known not to count.
+    """
+    if verdict.speedup is not None:
+        return False
+    unmeasured = verdict.latency_ms is None or verdict.baseline_ms is None
+    return unmeasured or WITHHOLDING & set(verdict.flags) == {Flag.DISTURBED}
 
 
 def _faster(verdict: Verdict, above: float) -> bool | None:

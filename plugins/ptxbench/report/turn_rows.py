@@ -14,6 +14,7 @@ from ptxbench.records import Build, Evidence, ToolStatus, TurnRecord
 from ptxbench.report.cell import BaselineUse
 from ptxbench.report.document import CallRow, Instructions, LatencySamples, Roofline, TurnRow
 from ptxbench.report.summary import used_evidence
+from ptxbench.verdict.speed import believed_ns
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -115,15 +116,11 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def _samples(record: TurnRecord, evidence: Evidence | None) -> LatencySamples | None:
-    """The timed iterations, on the clock that the judge believed."""
+    """The timed iterations, each trial on the clock that the judge believes in it."""
     if record.verdict.latency_ms is None or evidence is None:
         return None
     timings = [trial.timing for trial in evidence.run.trials if trial.timing is not None]
-    baseline = evidence.run.baseline
-    if record.verdict.latency_source == "oracle_clock" and baseline is not None:
-        trials = [[float(wall - baseline.overhead_ns) for wall in timing.wall_ns] for timing in timings]
-    else:
-        trials = [[float(span) for span in timing.span_ns] for timing in timings]
+    trials = believed_ns(timings, evidence.run.baseline)
     return summary_of([[ns / NS_PER_MS for ns in trial] for trial in trials if trial])
 
 

@@ -66,6 +66,9 @@ LABELS = {
 
 TARGETS = {"1": Target.EXECUTED, "0": Target.NOT_EXECUTED, "": Target.UNKNOWN, "unknown": Target.UNKNOWN}
 
+_TURN = re.compile(r"[0-9]{1,4}")
+_SHOWN = 80
+"""Characters of a wrong value that a message quotes."""
 _VARIANT = re.compile(r"(?P<run>.*)#p(?P<variant>\d{1,4})")
 
 
@@ -184,7 +187,7 @@ class _Reader:
             raise self._error("run_and_variant", "RUN#pK with K the prompt variant's number")
         case = self._case(cases)
         turn = values["turn"]
-        if not (turn.isascii() and turn.isdigit() and int(turn) < 10_000):
+        if not _TURN.fullmatch(turn):
             raise self._error("turn", "the number of a turn, from 0")
         if not values["model"]:
             raise self._error("model", "the name of a model")
@@ -253,7 +256,7 @@ class _Reader:
         return value or None
 
     def _error(self, column: str, expected: str) -> InputError:
-        found = self._values[column] or "nothing"
+        found = (self._values[column] or "nothing")[:_SHOWN]
         return InputError(f"{self._source}, line {self._line}: expected {column} to be {expected}, found {found!r}")
 
 

@@ -9,7 +9,7 @@ Statistics, confidence interval for a quantile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import comb
+from fractions import Fraction
 
 from ptxbench.verdict.intervals import LEVEL, Interval
 
@@ -28,8 +28,10 @@ def median_interval(samples: Sequence[float], estimate: float) -> Interval | Non
 
 def _rank(count: int) -> int:
     """The largest j of the module's text, 0 where there is none."""
-    beyond, rank = 0, 0
-    most = (1 - LEVEL) / 2 * 2**count
-    while rank < count // 2 and (beyond := beyond + comb(count, rank)) <= most:
+    # Whole numbers: a float ends at 1,023 samples. Of the ways to choose ``rank`` samples, each count gives the next.
+    ways, beyond, rank = 1, 0, 0
+    most = int(Fraction(1 - LEVEL) / 2 * 2**count)
+    while rank < count // 2 and (beyond := beyond + ways) <= most:
+        ways = ways * (count - rank) // (rank + 1)
         rank += 1
     return rank

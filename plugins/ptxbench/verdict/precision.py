@@ -90,7 +90,18 @@ def _blocks_pass(output: OutputComparison, worst: dict[str, float]) -> bool:
 def family_flags(evidence: Evidence) -> tuple[Flag, ...]:
     """What the calls on other families say. Nothing in evidence that has none."""
     flags = {_family_flag(check, evidence) for check in evidence.run.families}
+    if _escaped(evidence):
+        flags.add(Flag.FAMILY_MISMATCH)
     return tuple(sorted(flag for flag in flags if flag is not None))
+
+
+def _escaped(evidence: Evidence) -> bool:
+    """Whether the process ended on one family and so was not called on another, by which it would have been judged."""
+    checks, baseline = evidence.run.families, evidence.run.baseline
+    if baseline is None or all(check.call is not None for check in checks):
+        return False
+    called = {check.family for check in checks}
+    return any(qualified(library) for family, library in baseline.families.items() if family not in called)
 
 
 def _family_flag(check: FamilyCheck, evidence: Evidence) -> Flag | None:

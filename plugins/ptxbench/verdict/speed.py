@@ -80,13 +80,13 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
         baseline_ms=baseline_ms,
         latency_interval_ms=_milliseconds(latency.interval_ns),
         baseline_interval_ms=baseline_interval_ms,
-        speedup=None if library is None or _WITHHOLDING & set(flags) else library.ns / latency.ns,
+        speedup=None if library is None or WITHHOLDING & set(flags) else library.ns / latency.ns,
         roofline_share=None if Flag.IMPLAUSIBLE in flags or floor_ns == 0 else floor_ns / latency.ns,
         flags=tuple(flags),
     )
 
 
-_WITHHOLDING = {
+WITHHOLDING = {
     Flag.DISTURBED,
     Flag.FAMILY_MISMATCH,
     Flag.IMPLAUSIBLE,
@@ -124,20 +124,38 @@ def _latency(timings: list[Timing], baseline: BaselineMeasurement | None) -> _La
     """Return the latency, trial by trial by CUPTI or, where the two disagree, by the oracle's clock.
 
     The sandbox that reports the span also runs the candidate, so a span is believed only as far as the clock outside
-    confirms it. One trial of three that something else on the host held up charges nobody: the median is of the other
-    two. Without a baseline the hand-over's cost is unknown and nothing can be confirmed: no speedup then.
+    confirms it. One trial of three that something else on the host held up for long costs at most the difference
+    between the other two: the median is the slower of them. Without a baseline the hand-over's cost is unknown and
+    nothing can be confirmed: no speedup then.
     """
     reported = _latency_of([timing.span_ns for timing in timings], "cupti")
-    doubted = [baseline is not None and _disagrees(timing, baseline) for timing in timings]
-    if baseline is None or not any(doubted):
+    doubted = _doubted(timings, baseline)
+    if not any(doubted):
         return reported
-    trials = [
-        [wall - baseline.overhead_ns for wall in timing.wall_ns] if doubt else timing.span_ns
-        for timing, doubt in zip(timings, doubted, strict=True)
-    ]
-    source: Clock = "oracle_clock" if 2 * sum(doubted) >= len(doubted) else "cupti"
+    trials = believed_ns(timings, baseline)
+    charged = 2 * sum(doubted) >= len(doubted) or _median_is_doubted(trials, doubted)
     # The correction may not make a candidate faster than it reports itself.
-    return _latency_of(trials, source, at_least_ns=reported.ns)
+    return _latency_of(trials, "oracle_clock" if charged else "cupti", at_least_ns=reported.ns)
+
+
+def believed_ns(timings: Sequence[Timing], baseline: BaselineMeasurement | None) -> list[Sequence[int]]:
+    """Return the iterations of each trial, in ns, by the clock that is believed in it."""
+    return [
+        [wall - _hand_over_ns(baseline) for wall in timing.wall_ns]
+        if doubt and baseline is not None
+        else timing.span_ns
+        for timing, doubt in zip(timings, _doubted(timings, baseline), strict=True)
+    ]
+
+
+def _doubted(timings: Sequence[Timing], baseline: BaselineMeasurement | None) -> list[bool]:
+    return [baseline is not None and _disagrees(timing, baseline) for timing in timings]
+
+
+def _median_is_doubted(trials: Sequence[Sequence[int]], doubted: Sequence[bool]) -> bool:
+    """Whether the oracle's clock gave the trial, or one of the two, that the median over trials is read from."""
+    order = sorted(range(len(trials)), key=lambda trial: median(trials[trial]))
+    return doubted[order[(len(order) - 1) // 2]] or doubted[order[len(order) // 2]]
 
 
 def _latency_of(trials: Sequence[Sequence[float]], source: Clock, at_least_ns: float = 0) -> _Latency:
@@ -160,7 +178,16 @@ def _disagrees(timing: Timing, baseline: BaselineMeasurement) -> bool:
         CLOCK_SLACK_SHARE * median(timing.span_ns),
         excess,
     )
-    return median(beyond) - baseline.overhead_ns > slack
+    return median(beyond) - _hand_over_ns(baseline) > slack
+
+
+def _hand_over_ns(baseline: BaselineMeasurement) -> int:
+    """Return what handing over costs the oracle's clock, by an empty call and, but for jitter, by the library's.
+
+    The empty call is measured once for all candidates of a workload's state. If the host held it up, the library's
+    calls, which are handed over alike, cost less than it: without their bound a forged span could hide in the rest.
+    """
+    return baseline.overhead_ns - max(0, -(baseline.excess_ns or 0) - CLOCK_SLACK_NS)
 
 
 def _library(baseline: BaselineMeasurement | None, flags: list[Flag]) -> _Latency | None:

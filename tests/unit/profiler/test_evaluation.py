@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from ptxbench.profiler import defences
 from ptxbench.profiler.evaluation import choose_checks
 from ptxbench.profiler.state import TIMED_CHECKS
+
+ROOT = Path(__file__).parents[3]
 
 
 def state(trials: int = 3, iterations: int = 50) -> Any:
@@ -59,3 +63,21 @@ def test_without_separate_seeds_a_trial_repeats_its_first_draw(without: Callable
 def test_without_timed_checks_no_iteration_is_checked(without: Callable[[str], None]) -> None:
     without("timed_checks")
     assert [timed for _, timed in choose_checks(state())] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(("trials", "iterations"), [(3, 2), (1, 1)])
+def test_a_suite_with_few_iterations_has_all_of_them_checked(trials: int, iterations: int) -> None:
+    chosen = choose_checks(state(trials, iterations))
+    assert [sorted(timed) for _, timed in chosen] == [list(range(iterations))] * trials
+    used = [first for first, _ in chosen] + [draw for _, timed in chosen for draw in timed.values()]
+    assert len(set(used)) == len(used)
+
+
+def test_how_likely_a_cheat_that_moves_the_latency_escapes_is_what_the_docs_say() -> None:
+    """A median of three medians moves with 26 of 50 iterations in two of the three trials: with 52 of all 150."""
+    positions, checks, cheats = 3 * 50, 3 * TIMED_CHECKS, 2 * 26
+    escapes = math.comb(positions - cheats, checks) / math.comb(positions, checks)
+    assert f"{escapes:.1%}" == "1.9%"
+    for page in ("architecture.md", "limitations.md"):
+        assert "52 of the 150" in (ROOT / "docs" / page).read_text()
+        assert "1.9%" in (ROOT / "docs" / page).read_text()

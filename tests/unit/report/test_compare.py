@@ -67,6 +67,19 @@ def test_what_is_gone_regressed():
     assert found["best_speedup"].after is None
 
 
+def test_a_fall_by_the_bound_itself_and_an_interval_that_touches_zero_are_none():
+    right = [made(1.0)] * 20
+    assert deltas(report(right), report([*right[:19], WRONG]))["correct"].change == "none"
+    assert deltas(report(right), report([*right[:18], WRONG, WRONG]))["correct"].change == "regression"
+    found = deltas(report(*GOOD[:2]), report(GOOD[0], HALF[0]))["correct"]
+    assert (found.interval, found.change) == ((-0.5, 0.0), "none")
+
+
+def test_every_threshold_is_compared_with_and_without_the_target():
+    found = deltas(report(*GOOD), report(*GOOD))
+    assert {f"fast_p({p}){inst}" for p in (0.5, 0.8, 1.0, 1.2) for inst in ("", ".inst")} < set(found)
+
+
 def test_a_report_is_no_different_from_itself():
     assert {delta.change for delta in deltas(report(*HALF), report(*HALF)).values()} == {"none"}
 
@@ -175,7 +188,9 @@ def test_cells_that_are_gone_are_undecided_and_new_ones_are_not():
     gone = compare_reports({"a": both, "b": one})
     assert (gone.against[0].count("undecided"), gone.regressed) == (1, True)
     assert "b against a: 1 cell, 0 regressions, 1 undecided, 0 improvements" in render_comparison(gone, 100)
-    assert not compare_reports({"a": one, "b": both}).regressed
+    more = compare_reports({"a": one, "b": both})
+    assert not more.regressed
+    assert [key.case for key in more.against[0].only_after] == ["mha_bwd_d128"]
 
 
 def test_turns_left_out_of_the_later_report_are_unknown_in_it():

@@ -4,6 +4,7 @@ import pytest
 
 from ptxbench.records import Outcome, Target, Verdict
 from ptxbench.report.hits import is_hit, speed_unknown
+from ptxbench.verdict import Flag
 from tests.unit.report.reports import INFRASTRUCTURE, UNKNOWN, WRONG, made
 
 UNTIMED = made(measured=False)
@@ -40,3 +41,13 @@ def test_a_speed_is_unknown_where_nobody_measured_it() -> None:
     assert not speed_unknown(WITHHELD)
     assert not speed_unknown(made(0.9))
     assert speed_unknown(made(outcome=Outcome.UNKNOWN))
+
+
+def test_what_disturbed_the_device_is_held_against_nobody() -> None:
+    """Another process, or a clock that the hardware lowered: the speed was not measured, and it is not the kernel's."""
+    disturbed = WITHHELD.model_copy(update={"flags": (Flag.DISTURBED.value, Flag.CLOCK_DISAGREEMENT.value)})
+    assert speed_unknown(disturbed)
+    assert is_hit(disturbed, above=0.8) is None
+    assert is_hit(disturbed) is True
+    caught = WITHHELD.model_copy(update={"flags": (Flag.DISTURBED.value, Flag.IMPLAUSIBLE.value)})
+    assert is_hit(caught, above=0.8) is False

@@ -46,6 +46,19 @@ def test_samples_are_of_the_clock_that_the_judge_believed() -> None:
     assert samples.median_ms == pytest.approx((SPAN_NS + OVERHEAD_NS + 1_000_000 - OVERHEAD_NS) / 1e6)
 
 
+@pytest.mark.parametrize("held_up", [1, 2])
+def test_samples_are_of_the_clock_that_is_believed_in_their_trial(held_up: int) -> None:
+    timings = [make_timing(790_000, excess_ns=1_000_000)] * held_up + [
+        make_timing(ns, excess_ns=50_000) for ns in (800_000, 810_000)
+    ]
+    trials = tuple(make_trial(timing=timing) for timing in timings[:3])
+    record = make_record(evidence=make_evidence(run=make_run(trials=trials)))
+    samples = turn_row(record, None).samples
+    assert samples is not None
+    assert samples.trial_medians_ms == (1.79,) * held_up + (0.8, 0.81)[: 3 - held_up]
+    assert statistics.median(samples.trial_medians_ms) == record.verdict.latency_ms
+
+
 def test_what_is_not_known_is_left_out() -> None:
     row = turn_row(make_record(evidence=None), None)
     assert (row.samples, row.roofline) == (None, None)

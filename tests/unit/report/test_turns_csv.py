@@ -66,6 +66,7 @@ def test_turns_become_records_without_anything_of_ours(tmp_path: Path) -> None:
         ("workload", "Softmax", "line 3: expected workload to be one of GEMM"),
         ("run_and_variant", "first", "line 3: expected run_and_variant to be RUN#pK"),
         ("turn", "-1", "line 3: expected turn to be the number of a turn"),
+        ("turn", "9" * 5_000, f"line 3: expected turn to be the number of a turn, from 0, found '{'9' * 80}'"),
         ("correctness", "Fine", "line 3: expected correctness to be one of Correct"),
         ("speedup", "fast", "line 3: expected speedup to be a number of at least 0"),
         ("speedup", "nan", "line 3: expected speedup to be a number of at least 0"),

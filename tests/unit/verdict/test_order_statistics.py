@@ -40,3 +40,9 @@ def test_it_holds_the_estimate_and_lies_within_the_samples(samples: list[float],
     assert interval.low <= estimate <= interval.high
     assert min(*samples, estimate) <= interval.low <= interval.high <= max(*samples, estimate)
     assert interval == median_interval(samples[::-1], estimate)
+
+
+def test_a_suite_may_have_any_number_of_iterations() -> None:
+    """From 1,024 samples on, 2 to their power is beyond every float."""
+    interval = median_interval(range(1, 2_001), 1_000.5)
+    assert interval == (956, 1_045)  # 1,000 - 1.96 x sqrt(2,000) / 2 = 956.2

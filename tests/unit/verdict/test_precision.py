@@ -143,3 +143,12 @@ def test_a_reference_that_is_its_own_library_gates_nothing() -> None:
     trial = make_trial(checks=(make_call(outputs=(make_comparison(rms_error=0.1),)), make_call(3)))
     baseline = make_baseline(relative_rms={"C": 0.0})
     assert verdict({"trials": (trial,) * 3, "baseline": baseline}).flags == ()
+
+
+def test_an_end_on_a_family_that_says_nothing_does_not_spare_the_others() -> None:
+    """The process that ends on the library's weak family is called on no other one."""
+    ended = family("structure", message="the process exited with code 3 during a call")
+    found = with_families(ended, library={"structure": {"C": 0.5}, **LIBRARY})
+    assert set(found.flags) == {Flag.FAMILY_MISMATCH, Flag.FAMILY_UNQUALIFIED}
+    assert found.speedup is None
+    assert with_families(ended, library={"structure": {"C": 0.5}}).flags == (Flag.FAMILY_UNQUALIFIED,)

@@ -10,6 +10,7 @@ from ptxbench.verdict.speed import CLOCK_SLACK_NS, median_over_trials, physical_
 from tests.unit.factories import (
     BASELINE_NS,
     DEVICE,
+    OVERHEAD_NS,
     SPAN_NS,
     make_baseline,
     make_build,
@@ -80,6 +81,16 @@ def test_a_disturbed_measurement_of_the_library_does_not_open_the_door() -> None
     assert timed(beyond, beyond, beyond, baseline=long).latency_source == "oracle_clock"
 
 
+def test_an_empty_call_that_the_host_held_up_does_not_open_the_door() -> None:
+    """The hand-over is measured once for a workload's state: the library's own calls, which hand over too, bound it."""
+    forged = make_timing(200_000, excess_ns=600_000)
+    held_up = make_baseline(overhead_ns=OVERHEAD_NS + 1_000_000, excess_ns=-1_000_000)
+    verdict = timed(forged, forged, forged, baseline=held_up)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.7, "oracle_clock")
+    unknown = make_baseline(overhead_ns=OVERHEAD_NS + 1_000_000)
+    assert timed(forged, forged, forged, baseline=unknown).latency_source == "cupti"
+
+
 def test_a_quick_library_does_not_narrow_the_slack() -> None:
     timing = make_timing(excess_ns=CLOCK_SLACK_NS)
     assert timed(timing, timing, timing, baseline=make_baseline(excess_ns=-20_000)).latency_source == "cupti"
@@ -99,6 +110,34 @@ def test_one_trial_that_the_host_held_up_charges_nobody() -> None:
     verdict = timed(calm, held_up, held_up)
     assert (verdict.latency_source, verdict.latency_ms) == ("oracle_clock", 5.8)
     assert verdict.flags == (Flag.CLOCK_DISAGREEMENT,)
+
+
+def test_a_charged_trial_that_is_the_median_names_its_clock() -> None:
+    held_up, noisy = make_timing(800_000, excess_ns=200_000), make_timing(1_200_000)
+    verdict = timed(make_timing(), held_up, noisy)
+    assert (verdict.latency_ms, verdict.latency_source, verdict.flags) == (
+        1.0,
+        "oracle_clock",
+        (Flag.CLOCK_DISAGREEMENT,),
+    )
+
+
+def test_of_an_even_number_of_trials_either_of_the_middle_two_may_name_the_clock() -> None:
+    held_up, noisy = make_timing(800_000, excess_ns=200_000), make_timing(1_200_000)
+    verdict = timed(make_timing(), make_timing(), held_up, noisy)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.9, "oracle_clock")
+
+
+def test_a_trial_between_two_charged_ones_is_no_measure_of_the_clock() -> None:
+    below, above = make_timing(500_000, excess_ns=200_000), make_timing(900_000, excess_ns=600_000)
+    verdict = timed(below, make_timing(), above)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.8, "oracle_clock")
+
+
+def test_a_charged_trial_beside_two_others_counts_as_the_slower_of_them_at_most() -> None:
+    fast, slow = make_timing(800_000), make_timing(810_000)
+    verdict = timed(make_timing(790_000, excess_ns=5_000_000), fast, slow)
+    assert (verdict.latency_ms, verdict.latency_source, verdict.flags) == (0.81, "cupti", ())
 
 
 def test_the_oracle_clock_never_makes_a_candidate_faster() -> None:

@@ -26,6 +26,8 @@ NAME = f"claude {CELL.case} h100"
         ("correct != 0.8", "MET", "50.0% (2 of 4)", "+5.0 points", "1 unknown turn: up to 75.0%"),
         ("correct.at(2) == 1", "MET", "100.0% (2 of 2)", "+0.0 points", ""),
         ("correct.at(2) != 1", "FAILED", "100.0% (2 of 2)", "+0.0 points", ""),
+        ("correct.at(4) != 0.75", "UNKNOWN", "50.0% (2 of 4)", "+0.0 points", "1 unknown turn: up to 75.0%"),
+        ("correct.at(4) == 0.5", "UNKNOWN", "50.0% (2 of 4)", "-25.0 points", "1 unknown turn: up to 75.0%"),
         ("fast_p(1) >= 25%", "MET", "25.0% (1 of 4)", "+0.0 points", "1 unknown turn: up to 50.0%"),
         ("fast_p(1.1).at(3) == 0", "MET", "0.0% (0 of 3)", "+0.0 points", ""),
         ("best_speedup >= 1.1", "MET", "1.100", "+0.000", "1 turn of unknown speed"),
