@@ -81,6 +81,7 @@ class Flag(StrEnum):
     FAMILY_MISMATCH = "family_mismatch"
     FAMILY_UNQUALIFIED = "family_unqualified"
     IMPLAUSIBLE = "implausible"
+    LOADED_CODE_UNKNOWN = "loaded_code_unknown"
     LOW_PRECISION = "low_precision"
     NO_BASELINE = "no_baseline"
     STRAY_ACTIVITY = "stray_activity"

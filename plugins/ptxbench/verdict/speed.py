@@ -71,6 +71,9 @@ def judge_speed(case: Case, evidence: Evidence, beside: tuple[Flag, ...] = ()) -
         flags.append(Flag.TIMING_UNCHECKED)
     if any(disturbance.disturbing for disturbance in evidence.run.disturbances):
         flags.append(Flag.DISTURBED)
+    # Seen from inside of the candidate's process as well, so a candidate could be why nothing was.
+    if evidence.run.loaded is not None and evidence.run.loaded.unknown:
+        flags.append(Flag.LOADED_CODE_UNKNOWN)
     floor_ns = physical_floor_ns(case, evidence.device)
     if latency.ns < floor_ns or latency.ns <= 0:
         flags.append(Flag.IMPLAUSIBLE)
@@ -90,6 +93,7 @@ WITHHOLDING = {
     Flag.DISTURBED,
     Flag.FAMILY_MISMATCH,
     Flag.IMPLAUSIBLE,
+    Flag.LOADED_CODE_UNKNOWN,
     Flag.LOW_PRECISION,
     Flag.STRAY_ACTIVITY,
     Flag.TIMING_UNCHECKED,

@@ -18,7 +18,7 @@ from ptxbench.records import (
     RunStatus,
     Verdict,
 )
-from ptxbench.verdict import Rule, judge
+from ptxbench.verdict import Flag, Rule, judge
 from ptxbench.verdict.loaded import MOST_ENTRY_POINTS, MOST_MODULES
 from tests.unit.factories import KERNEL, digest, make_build, make_evidence, make_run, suite_case
 
@@ -105,7 +105,6 @@ HARMLESS = st.builds(
     entry_points=st.lists(st.sampled_from(["cuTensorMapEncodeTiled", "cuLaunchKernel"]), max_size=2).map(tuple),
     load_calls=st.lists(st.sampled_from(["cuLibraryLoadData", "cuModuleLoadData"]), max_size=2).map(tuple),
     anonymous_code_bytes=st.integers(0, 1 << 30),
-    unknown=st.text(max_size=8),
 )
 
 
@@ -123,3 +122,10 @@ def test_stored_evidence_reads_without_the_new_fields() -> None:
     read = Evidence.model_validate(document, strict=False)
     assert read.run.loaded is None
     assert read == EVIDENCE
+
+
+def test_what_nobody_saw_scores_nothing() -> None:
+    verdict = judged(LoadedCode(unknown="the driver told of no module that was loaded"))
+    assert verdict.correct
+    assert verdict.latency_ms is not None
+    assert (verdict.speedup, verdict.flags) == (None, (Flag.LOADED_CODE_UNKNOWN,))

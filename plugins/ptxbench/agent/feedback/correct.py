@@ -34,6 +34,7 @@ _FLAGS = {
     Flag.FAMILY_UNQUALIFIED: "nothing is known of inputs that are not standard normal: the library was no measure",
     Flag.IMPLAUSIBLE: "the latency is below what the device can physically do, so there is no speedup: work is missing "
     "from the timed calls",
+    Flag.LOADED_CODE_UNKNOWN: "what code the process had loaded could not be seen, so there is no speedup",
     Flag.LOW_PRECISION: "within tolerance, and so much less precise than the library that there is no speedup (the "
     "errors above say which output): accumulate in FP32 and round once",
     Flag.NO_BASELINE: "the library was not measured, so there is no speedup",
