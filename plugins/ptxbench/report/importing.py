@@ -71,7 +71,10 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
     published: dict[str | None, Trace] = {}
     for path in sorted((source / "traces").rglob("*.jsonl")):
         for trace in load_traces(path):
-            published[trace.solution] = trace
+            if published.setdefault(trace.solution, trace) is not trace:
+                raise InputError(
+                    f"{path}: expected one result of each turn, found {trace.solution} again; export the run again"
+                )
     for turn in turns:
         record = turn.record
         workload = workloads.get((record.definition, record.workload_uuid))
@@ -81,7 +84,7 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
                 "results, found none under workloads; export the run again"
             )
         wanted = trace_of(record, workload, exported.identity.created_at)
-        if published.pop(str(record.key), None) != wanted:
+        if _text(published.pop(str(record.key), None)) != _text(wanted):
             raise InputError(
                 f"{source}/traces: expected the result of {record.key} as its record has it, found another or none; "
                 "export the run again"
@@ -91,3 +94,8 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
             f"{source}/traces: expected results of the exported turns alone, found one of {next(iter(published))}; "
             "export the run again"
         )
+
+
+def _text(trace: Trace | None) -> str:
+    """A result as its file has it: errors that are NaN equal nothing as numbers, not even themselves."""
+    return "" if trace is None else trace.model_dump_json()

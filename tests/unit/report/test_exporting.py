@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,17 @@ def test_it_comes_back(run: RunStore, tmp_path: Path) -> None:
     assert RunStore.read(into / RUNS / "monday").identity == run.identity
 
 
+def test_a_result_that_is_not_a_number_comes_back(run: RunStore, tmp_path: Path) -> None:
+    errors = dict.fromkeys(("max_abs_error", "max_rel_error", "rms_error"), math.nan)
+    record, candidate = record_of(11, evidence=wrong(nan=7, mismatched=7, **errors))
+    assert record.verdict.outcome is Outcome.NUMERICAL_ERROR
+    run.save(record, candidate)
+    into, _ = exported(run, tmp_path)
+    back = RunStore.read(import_run(tmp_path, into)).record(record.key)
+    assert back is not None
+    assert back.model_dump_json() == record.model_dump_json()
+
+
 def test_its_own_name_is_where_it_goes(run: RunStore, tmp_path: Path) -> None:
     into, _ = exported(run, tmp_path)
     assert import_run(tmp_path, into) == tmp_path / "generated" / "monday"
@@ -255,6 +267,14 @@ def foreign_trace(into: Path) -> None:
     path.write_text(path.read_text() + json.dumps(line) + "\n")
 
 
+def second_trace(into: Path) -> None:
+    """Another result of a turn, in front of its own."""
+    (path,) = (into / "traces").rglob("*.jsonl")
+    line = json.loads(path.read_text().splitlines()[0])
+    line["evaluation"]["performance"]["speedup_factor"] = 99.0
+    path.write_text(json.dumps(line) + "\n" + path.read_text())
+
+
 def tampered_record(into: Path) -> None:
     path = next((into / RUNS).rglob("turn0.json"))
     edit_json(path, lambda record: record["verdict"].update(speedup=99.0))
@@ -270,6 +290,7 @@ def no_workload(into: Path) -> None:
     [
         (tampered_trace, "expected the result of claude.*turn0 as its record has it"),
         (tampered_record, "expected the result of claude.*turn0 as its record has it"),
+        (second_trace, "expected one result of each turn, found claude.*turn0 again"),
         (foreign_trace, "expected results of the exported turns alone, found one of mine"),
         (no_workload, "expected the workload .* of gemm_n7168_k5120, of which it holds results, found none"),
         (
