@@ -12,6 +12,7 @@ from ptxbench.errors import InputError
 from ptxbench.report.exporting import RUNS
 from ptxbench.report.public_results import trace_of
 from ptxbench.trace.collection import load_traces
+from ptxbench.trace.links import files_below
 from ptxbench.trace.trace import Trace
 from ptxbench.trace.trace_set import read_trace_set
 from ptxbench.trace.workload import Workload
@@ -69,7 +70,7 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
         for line in lines
     }
     published: dict[str | None, Trace] = {}
-    for path in sorted((source / "traces").rglob("*.jsonl")):
+    for path in files_below(source, "traces", "*.jsonl"):
         for trace in load_traces(path):
             if published.setdefault(trace.solution, trace) is not trace:
                 raise InputError(

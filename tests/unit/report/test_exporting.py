@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,10 @@ def second_trace(into: Path) -> None:
     path.write_text(json.dumps(line) + "\n" + path.read_text())
 
 
+def piped_trace(into: Path) -> None:
+    os.mkfifo(into / "traces" / "pipe.jsonl")
+
+
 def tampered_record(into: Path) -> None:
     path = next((into / RUNS).rglob("turn0.json"))
     edit_json(path, lambda record: record["verdict"].update(speedup=99.0))
@@ -291,6 +296,7 @@ def no_workload(into: Path) -> None:
         (tampered_trace, "expected the result of claude.*turn0 as its record has it"),
         (tampered_record, "expected the result of claude.*turn0 as its record has it"),
         (second_trace, "expected one result of each turn, found claude.*turn0 again"),
+        (piped_trace, "pipe.jsonl: expected a regular file"),
         (foreign_trace, "expected results of the exported turns alone, found one of mine"),
         (no_workload, "expected the workload .* of gemm_n7168_k5120, of which it holds results, found none"),
         (
