@@ -16,6 +16,8 @@ from tests.unit.factories import make_record, suite_case
 def test_a_case_of_a_suite() -> None:
     record = make_record()
     assert RunCases(ROOT).find(("primary",), record) == suite_case()
+    # Of a run that is of a collection too, which nobody named.
+    assert RunCases(ROOT).find(("primary", "trace-set-small/x"), record) == suite_case()
     with pytest.raises(InputError, match="unknown suite"):
         RunCases(ROOT).find(("none-of-ours",), record)
 

@@ -203,6 +203,14 @@ def test_it_comes_back(run: RunStore, tmp_path: Path) -> None:
     assert RunStore.read(into / RUNS / "monday").identity == run.identity
 
 
+def test_todays_rules_judge(run: RunStore, tmp_path: Path) -> None:
+    record, candidate = record_of(11)
+    stale = record.model_copy(update={"verdict": record.verdict.model_copy(update={"speedup": 99.0})})
+    run.save(stale, candidate)
+    into, _ = exported(run, tmp_path)
+    assert RunStore.read(into / RUNS / "monday").record(record.key) == record
+
+
 def test_a_result_that_is_not_a_number_comes_back(run: RunStore, tmp_path: Path) -> None:
     errors = dict.fromkeys(("max_abs_error", "max_rel_error", "rms_error"), math.nan)
     record, candidate = record_of(11, evidence=wrong(nan=7, mismatched=7, **errors))
@@ -229,6 +237,12 @@ def test_conversations_stay_at_home(run: RunStore, tmp_path: Path) -> None:
     exchange = Exchange(added=question, prompt_sha256=digest("b"), prompt=identity, asked_at="2026", reply=reply)
     record, candidate = record_of(11, exchange=exchange, origin="model")
     run.save(record, candidate)
+    for fault in run.faults():
+        run.save_fault(fault.model_copy(update={"exchange": exchange}))
+    key = record.key.model_copy(update={"trajectory": 1})
+    run.save_end(TrajectoryEnd(key=key, reason="context_exhausted", message="full", exchange=exchange))
+    told = [path for path in run.folder.rglob("*") if path.is_file() and said[1] in path.read_text()]
+    assert len(told) == 3
     into, _ = exported(run, tmp_path)
     for path in into.rglob("*"):
         if path.is_file():
