@@ -116,9 +116,10 @@ def test_a_collection_through_pytest(tmp_path: Path) -> None:
     exported = tmp_path / "exported"
     command("ptxbench", "export", str(run), "--into", str(exported), "--trace-set", str(collection))
     command("ptxbench", "import", str(exported), "--run", str(tmp_path / "back"))
+    judged = command("ptxbench", "judge", str(tmp_path / "back"), "--trace-set", str(collection))
+    assert "5 turns judged again, 0 verdicts changed" in judged
+    # Last: without the package of these models the test ends here, as skipped.
     public = public_models.load()
     traces = [line for path in (exported / "traces").rglob("*.jsonl") for line in path.read_text().splitlines()]
     statuses = [public.Trace.model_validate_json(line).evaluation.status.value for line in traces]
     assert statuses == ["PASSED"] * 5
-    judged = command("ptxbench", "judge", str(tmp_path / "back"), "--trace-set", str(collection))
-    assert "5 turns judged again, 0 verdicts changed" in judged

@@ -23,6 +23,7 @@ from ptxbench.trace.definition import Definition
 from ptxbench.trace.document import Document, read_json, read_jsonl
 from ptxbench.trace.faults import FileError, Problem, describe
 from ptxbench.trace.fitting import check_fit
+from ptxbench.trace.links import expect_regular
 from ptxbench.trace.python_source import functions_of, may_define, parse_module
 from ptxbench.trace.workload import ScalarInput, Workload
 
@@ -126,9 +127,9 @@ def read_problem(folder: Path) -> SolProblem:
         InputError: a file is missing or breaks the format, with file and field.
         DoesNotFitError: it is a problem that our schema cannot express.
     """
-    document = read_json(folder / DEFINITION_FILE)
+    document = read_json(expect_regular(folder / DEFINITION_FILE))
     raw = document.parse(_Definition)
-    lines = _lines(folder / WORKLOAD_FILE)
+    lines = _lines(expect_regular(folder / WORKLOAD_FILE))
     sizes = [_sizes(raw, line, workload) for line, workload in lines]
     definition = _definition(raw)
     function = raw.custom_inputs_entrypoint

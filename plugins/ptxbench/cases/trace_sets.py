@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,20 +51,24 @@ class Collections(NamedTuple):
     """Definitions that cannot be run, each with the reason."""
 
 
-def load_collections(root: Path, folders: Sequence[Path], globs: Sequence[str] = ()) -> Collections:
+def load_collections(
+    root: Path, folders: Sequence[Path], globs: Sequence[str] = (), definitions: Collection[str] | None = None
+) -> Collections:
     """The suite of the collections in ``folders``, bound in the checkout ``root``.
 
     Only definitions with a case that matches one of ``globs`` (default: all) are bound, and only their safetensors
-    files are looked at: whoever runs a few cases of a large collection need not have fetched the rest.
+    files are looked at: whoever runs a few cases of a large collection need not have fetched the rest. ``definitions``
+    are the names of those that a stored run is of (default: all); there may be none of them any more.
 
     Raises:
-        InputError: as ``read_trace_set``; a definition is in two of the collections; a safetensors input is not what
-            the definition wants; no case at all can be run, or none matches a glob.
+        InputError: as ``read_trace_set``; a definition is in two of the collections; two cases have one name, as with
+            definitions ``x`` and ``x.0123abcd``; a safetensors input is not what the definition wants; no case at
+            all can be run, or none matches a glob.
     """
     sets = tuple(read_trace_set(folder) for folder in folders)
     refuse_shared_names(sets)
     archs = tuple(load_arch(root, name) for name in available_archs(root))
-    names = [name for trace_set in sets for name in _case_names(trace_set).values()]
+    names = _expect_different_names(sets)
     if not names:
         listed = ", ".join(map(str, folders))
         raise InputError(f"{listed}: expected a collection with workloads, found none; it holds nothing to run")
@@ -74,9 +78,9 @@ def load_collections(root: Path, folders: Sequence[Path], globs: Sequence[str] =
     left_out: list[str] = []
     for trace_set in sets:
         binder = _Binder(trace_set, suite, archs, known)
-        table += binder.cases(globs)
+        table += binder.cases(globs, definitions)
         left_out += [*binder.left_out, *(f"{path} is left out: it holds no workload" for path in trace_set.empty)]
-    if not table:
+    if not table and definitions is None:
         raise InputError(f"expected a case that can be run, found none: {'; '.join(left_out)}")
     title = f"Collection {', '.join(folder.name for folder in folders)}"
     return Collections(
@@ -147,6 +151,20 @@ def _case_names(trace_set: TraceSet) -> dict[tuple[str, str], str]:
     return names
 
 
+def _expect_different_names(sets: Sequence[TraceSet]) -> list[str]:
+    """The names of all cases. Raises FileError for two of one name, of which every table has place for one."""
+    seen: dict[str, tuple[str, str]] = {}
+    for trace_set in sets:
+        for workload, name in _case_names(trace_set).items():
+            first = seen.setdefault(name, workload)
+            if first != workload:
+                expected = "a name by which cases can be told apart"
+                found = f"{name} of its workload {workload[1]} and of workload {first[1]} of {first[0]}"
+                document = trace_set.definitions[workload[0]].document
+                raise document.error(("name",), expected, found, "rename the definition.")
+    return list(seen)
+
+
 def same_operation(ours: Definition, theirs: Definition) -> bool:
     """Whether two definitions of one name describe the same tensors, so that one's baseline serves the other.
 
@@ -191,11 +209,13 @@ class _Binder:
         }
         self._bindings: Bindings = read_bindings(trace_set.root, workloads)
 
-    def cases(self, globs: Sequence[str]) -> list[Case]:
+    def cases(self, globs: Sequence[str], definitions: Collection[str] | None) -> list[Case]:
         """Every case of the definitions that a glob matches, definition by definition, on all architectures."""
         names = _case_names(self._set)
         found: list[Case] = []
         for definition, lines in self._set.workloads.items():
+            if definitions is not None and definition not in definitions:
+                continue
             own = [names[definition, line.trace.workload.uuid] for line in lines]
             if globs and not any(fnmatchcase(name, glob) for name in own for glob in globs):
                 continue

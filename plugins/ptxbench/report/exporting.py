@@ -6,6 +6,7 @@ What was said to language models and what they said stays at home: records are e
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from ptxbench.cases.bindings import save_bindings
 from ptxbench.cases.case import Case
 from ptxbench.cases.collection_case import CollectionCase
 from ptxbench.cases.trace_sets import missing_bindings
+from ptxbench.errors import InputError
 from ptxbench.records import Candidate, TurnRecord
 from ptxbench.report.new_folder import new_folder
 from ptxbench.report.public_results import solution_of, trace_of
@@ -46,8 +48,8 @@ def export_run(root: Path, run: str, into: Path, trace_sets: tuple[Path, ...] = 
     """Write a run to a new collection in ``into``, judged by today's rules.
 
     Raises InputError for a run that does not exist, a turn whose case is in no suite of the checkout ``root`` and no
-    collection of ``trace_sets``, and a folder that cannot be written or holds something already. Nothing is written
-    then.
+    collection of ``trace_sets``, two collections with different files at one path, and a folder that cannot be written
+    or holds something already. Nothing is written then.
     """
     path = Path(run)
     store = RunStore.read(path if path.is_dir() else resolve_run(root, run))
@@ -68,6 +70,8 @@ class _Export:
         self._copy = RunStore(into / RUNS / store.name, store.identity)
         self._workloads: dict[tuple[str, str], dict[str, Workload]] = {}
         self._traces: dict[tuple[str, str, str], list[Trace]] = {}
+        self._blobs: dict[Path, Path] = {}
+        """Where it is copied to -> where it is, of each file of captured inputs."""
         self._solutions = 0
         self._left_out: list[str] = []
         self.cases: list[CollectionCase] = []
@@ -136,6 +140,14 @@ class _Export:
         self.cases.append(case)
         for source in workload.inputs.values():
             if isinstance(source, SafetensorsInput):
-                target = self._into / source.path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(Path(case.collection_root) / source.path, target)
+                self._blob(Path(case.collection_root) / source.path, self._into / source.path)
+
+    def _blob(self, blob: Path, target: Path) -> None:
+        first = self._blobs.setdefault(target, blob)
+        if first != blob and not filecmp.cmp(first, blob, shallow=False):
+            raise InputError(
+                f"{blob}: expected a path that no other collection of the run has another file at, found {first}; "
+                "run the collections by themselves, and export each run"
+            )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(blob, target)

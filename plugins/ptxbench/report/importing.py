@@ -12,6 +12,7 @@ from ptxbench.errors import InputError
 from ptxbench.report.exporting import RUNS
 from ptxbench.report.public_results import trace_of
 from ptxbench.trace.collection import load_traces
+from ptxbench.trace.links import files_below
 from ptxbench.trace.trace import Trace
 from ptxbench.trace.trace_set import read_trace_set
 from ptxbench.trace.workload import Workload
@@ -69,9 +70,12 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
         for line in lines
     }
     published: dict[str | None, Trace] = {}
-    for path in sorted((source / "traces").rglob("*.jsonl")):
+    for path in files_below(source, "traces", "*.jsonl"):
         for trace in load_traces(path):
-            published[trace.solution] = trace
+            if published.setdefault(trace.solution, trace) is not trace:
+                raise InputError(
+                    f"{path}: expected one result of each turn, found {trace.solution} again; export the run again"
+                )
     for turn in turns:
         record = turn.record
         workload = workloads.get((record.definition, record.workload_uuid))
@@ -81,7 +85,7 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
                 "results, found none under workloads; export the run again"
             )
         wanted = trace_of(record, workload, exported.identity.created_at)
-        if published.pop(str(record.key), None) != wanted:
+        if _text(published.pop(str(record.key), None)) != _text(wanted):
             raise InputError(
                 f"{source}/traces: expected the result of {record.key} as its record has it, found another or none; "
                 "export the run again"
@@ -91,3 +95,8 @@ def _check_traces(source: Path, exported: RunStore, turns: list[StoredTurn]) -> 
             f"{source}/traces: expected results of the exported turns alone, found one of {next(iter(published))}; "
             "export the run again"
         )
+
+
+def _text(trace: Trace | None) -> str:
+    """A result as its file has it: errors that are NaN equal nothing as numbers, not even themselves."""
+    return "" if trace is None else trace.model_dump_json()

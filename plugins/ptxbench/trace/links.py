@@ -19,6 +19,11 @@ def expect_own(root: Path, path: Path) -> Path:
     if not is_below(root, path):
         found = f"a link to {os.path.realpath(path)}"
         raise FileError(path, None, "", f"a file in {root}", found, "put the file itself there (`cp -rL`).")
+    return expect_regular(path)
+
+
+def expect_regular(path: Path) -> Path:
+    """``path``. Raises FileError where it is a pipe, socket or device."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise FileError(path, None, "", "a regular file", "a pipe, socket or device")
     return path

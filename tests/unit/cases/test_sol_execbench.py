@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,12 @@ def test_a_missing_workload_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"workload.jsonl: expected a readable file"):
         read_problem(folder)
     assert json.loads((folder / "definition.json").read_text())["name"] == "split_heads"
+
+
+@pytest.mark.parametrize("name", ["definition.json", "workload.jsonl"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    path = problem(tmp_path / "p") / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FileError, match=f"{name}: expected a regular file; found a pipe, socket or device"):
+        read_problem(path.parent)

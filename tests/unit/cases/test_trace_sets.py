@@ -277,6 +277,16 @@ def test_names_that_are_no_names_and_uuids_that_begin_alike(tmp_path: Path) -> N
     assert all(name.startswith("rms_norm_h2048-") and name.isascii() and " " not in name for name in names)
 
 
+def test_two_cases_of_one_name_are_refused(tmp_path: Path) -> None:
+    collection, name = copy_small(tmp_path), f"{RMSNORM}.d9a08d1f"
+    for path in (collection / RMSNORM_DEFINITION, collection / RMSNORM_WORKLOADS):
+        text = path.read_text().replace(f'"{RMSNORM}"', f'"{name}"')
+        text = text.splitlines()[0] if path.suffix == ".jsonl" else text
+        path.with_name(f"other{path.suffix}").write_text(text)
+    with pytest.raises(FileError, match=r"`name`: expected a name by which cases can be told apart"):
+        load(collection)
+
+
 def test_axes_whose_names_no_formula_can_hold(tmp_path: Path) -> None:
     collection = copy_small(tmp_path)
     text = (collection / RMSNORM_DEFINITION).read_text().replace('"batch_size"', '"batch size"')

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptxbench.cases import Case, load_suite
+from ptxbench.cases.bindings import BINDINGS_FILE
 from ptxbench.cases.trace_sets import load_collections
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.given_inputs import GivenInputs, given_names
@@ -73,6 +74,23 @@ def test_integers_are_drawn_anew_from_the_schemas_range(tmp_path: Path, dtype: s
     assert not torch.equal(first, second)
     assert least <= int(first.min()) <= int(first.max()) <= most
     assert int(first.max()) > int(first.min())
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [("bfloat16", True), ("float32", False)])
+def test_what_a_function_makes_is_what_the_definition_wants(tmp_path: Path, dtype: str, fits: bool) -> None:
+    collection = copy_small(tmp_path)
+    making = f"\ndef make(sizes, device):\n    return {{'weight': torch.ones(sizes['n'], dtype=torch.{dtype})}}\n"
+    edit_json(collection / RMSNORM_DEFINITION, lambda d: d.update(reference=d["reference"] + making))
+    made = "{function: make, inputs: [weight], arguments: {n: 2048}}"
+    (collection / BINDINGS_FILE).write_text(
+        f"schema_version: 1\nbindings:\n  - {{definition: {RMSNORM}, made: {made}}}\n"
+    )
+    given = GivenInputs(load(collection, "f5"), "cpu")
+    if fits:
+        assert int(given.tensors()["weight"].sum()) == 2048
+        return
+    with pytest.raises(InfrastructureError, match=r"input weight: .*expected .*bfloat16.*found .*float32"):
+        given.tensors()
 
 
 def test_an_empty_tensor(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +203,25 @@ def test_it_comes_back(run: RunStore, tmp_path: Path) -> None:
     assert RunStore.read(into / RUNS / "monday").identity == run.identity
 
 
+def test_todays_rules_judge(run: RunStore, tmp_path: Path) -> None:
+    record, candidate = record_of(11)
+    stale = record.model_copy(update={"verdict": record.verdict.model_copy(update={"speedup": 99.0})})
+    run.save(stale, candidate)
+    into, _ = exported(run, tmp_path)
+    assert RunStore.read(into / RUNS / "monday").record(record.key) == record
+
+
+def test_a_result_that_is_not_a_number_comes_back(run: RunStore, tmp_path: Path) -> None:
+    errors = dict.fromkeys(("max_abs_error", "max_rel_error", "rms_error"), math.nan)
+    record, candidate = record_of(11, evidence=wrong(nan=7, mismatched=7, **errors))
+    assert record.verdict.outcome is Outcome.NUMERICAL_ERROR
+    run.save(record, candidate)
+    into, _ = exported(run, tmp_path)
+    back = RunStore.read(import_run(tmp_path, into)).record(record.key)
+    assert back is not None
+    assert back.model_dump_json() == record.model_dump_json()
+
+
 def test_its_own_name_is_where_it_goes(run: RunStore, tmp_path: Path) -> None:
     into, _ = exported(run, tmp_path)
     assert import_run(tmp_path, into) == tmp_path / "generated" / "monday"
@@ -216,6 +237,12 @@ def test_conversations_stay_at_home(run: RunStore, tmp_path: Path) -> None:
     exchange = Exchange(added=question, prompt_sha256=digest("b"), prompt=identity, asked_at="2026", reply=reply)
     record, candidate = record_of(11, exchange=exchange, origin="model")
     run.save(record, candidate)
+    for fault in run.faults():
+        run.save_fault(fault.model_copy(update={"exchange": exchange}))
+    key = record.key.model_copy(update={"trajectory": 1})
+    run.save_end(TrajectoryEnd(key=key, reason="context_exhausted", message="full", exchange=exchange))
+    told = [path for path in run.folder.rglob("*") if path.is_file() and said[1] in path.read_text()]
+    assert len(told) == 3
     into, _ = exported(run, tmp_path)
     for path in into.rglob("*"):
         if path.is_file():
@@ -255,6 +282,18 @@ def foreign_trace(into: Path) -> None:
     path.write_text(path.read_text() + json.dumps(line) + "\n")
 
 
+def second_trace(into: Path) -> None:
+    """Another result of a turn, in front of its own."""
+    (path,) = (into / "traces").rglob("*.jsonl")
+    line = json.loads(path.read_text().splitlines()[0])
+    line["evaluation"]["performance"]["speedup_factor"] = 99.0
+    path.write_text(json.dumps(line) + "\n" + path.read_text())
+
+
+def piped_trace(into: Path) -> None:
+    os.mkfifo(into / "traces" / "pipe.jsonl")
+
+
 def tampered_record(into: Path) -> None:
     path = next((into / RUNS).rglob("turn0.json"))
     edit_json(path, lambda record: record["verdict"].update(speedup=99.0))
@@ -270,6 +309,8 @@ def no_workload(into: Path) -> None:
     [
         (tampered_trace, "expected the result of claude.*turn0 as its record has it"),
         (tampered_record, "expected the result of claude.*turn0 as its record has it"),
+        (second_trace, "expected one result of each turn, found claude.*turn0 again"),
+        (piped_trace, "pipe.jsonl: expected a regular file"),
         (foreign_trace, "expected results of the exported turns alone, found one of mine"),
         (no_workload, "expected the workload .* of gemm_n7168_k5120, of which it holds results, found none"),
         (

@@ -16,6 +16,7 @@ from tests.support.trace_sets import (
     OURS,
     RMSNORM,
     RMSNORM_DEFINITION,
+    RMSNORM_WORKLOADS,
     ROOT,
     blob,
     copy_small,
@@ -53,8 +54,8 @@ def collection(tmp_path: Path) -> Path:
     return found
 
 
-def run_of(collection: Path, tmp_path: Path) -> RunStore:
-    suite = load_collections(ROOT, [collection]).suite
+def run_of(collection: Path, tmp_path: Path, *others: Path) -> RunStore:
+    suite = load_collections(ROOT, [collection, *others]).suite
     store = RunStore.open(tmp_path / "monday", {suite.name: suite_identity(suite.table)}, {"claude": 1})
     for case in suite.cases("h100"):
         candidate = Candidate(source=f"// {case.name}\n")
@@ -100,3 +101,19 @@ def test_an_export_that_fails_leaves_nothing_and_its_advice_works(
     assert [path for path in (tmp_path / "new").rglob("*") if path != into] == []
     (tmp_path / "kept").rename(captured)
     assert export_run(ROOT, str(run.folder), into, (collection,)).definitions == 4
+
+
+def test_two_collections_with_different_files_at_one_path_are_refused(tmp_path: Path) -> None:
+    collection, other = copy_small(tmp_path), copy_small(tmp_path / "other")
+    for name in OURS:
+        for path in other.rglob(f"{name}.json*"):
+            path.unlink()
+    for path in (other / RMSNORM_DEFINITION, other / RMSNORM_WORKLOADS):
+        path.write_text(path.read_text().replace(f'"{RMSNORM}"', '"theirs"'))
+    run, into = run_of(collection, tmp_path, other), tmp_path / "out"
+    assert export_run(ROOT, str(run.folder), tmp_path / "equal", (collection, other)).definitions == 5
+    captured = blob(other)
+    captured.write_bytes(captured.read_bytes()[:-1] + b"\x01")
+    with pytest.raises(InputError, match="expected a path that no other collection of the run has another file at"):
+        export_run(ROOT, str(run.folder), into, (collection, other))
+    assert not into.exists()

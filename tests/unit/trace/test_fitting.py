@@ -136,3 +136,10 @@ def test_a_broken_blob_is_named(tmp_path: Path, blob: Path) -> None:
     blob.write_bytes(blob.read_bytes()[:-1])
     with pytest.raises(FileError, match=r"inputs.X.path`: expected data of the tensor 'Y' within the file"):
         blobs_of(tmp_path, with_blob())
+
+
+def test_data_that_is_shorter_than_its_shape(tmp_path: Path, blob: Path) -> None:
+    text = json.dumps({"X": {"dtype": "F16", "shape": [4, 8], "data_offsets": [0, 62]}}).encode()
+    blob.write_bytes(len(text).to_bytes(8, "little") + text + bytes(64))
+    with pytest.raises(FileError, match=r"inputs.X.path`: expected 64 bytes of data for the tensor 'X'; found 62"):
+        blobs_of(tmp_path, with_blob())
