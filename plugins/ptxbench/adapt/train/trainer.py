@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ptxbench.adapt.train.run_files import ADAPTER, CHECKPOINTS, TrainingResult
 from ptxbench.adapt.train.settings import TrainSettings
 from ptxbench.adapt.train.tokens import EncodedSet
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 
@@ -74,8 +74,22 @@ def train(
 ) -> TrainingResult | None:
     """Train, and write the adapter. Returns the result, or None where a callback stopped it before its end.
 
-    ``resume`` goes on from the last checkpoint, if there is one.
+    ``resume`` goes on from the last checkpoint, if there is one. Raises InputError as ``make_trainer`` does,
+    InfrastructureError where the GPU's memory is too small.
     """
+    import torch
+
+    try:
+        return _trained(job, callbacks, say, resume=resume)
+    except torch.OutOfMemoryError as error:
+        raise InfrastructureError(
+            "out_of_device_memory",
+            f"expected a GPU with room for the model and a record, found: {error}; train in another folder with "
+            "--offload (if it was not given), a smaller --max-tokens or a smaller --base",
+        ) from error
+
+
+def _trained(job: Job, callbacks: Sequence[Any], say: Callable[[str], None], *, resume: bool) -> TrainingResult | None:
     import torch
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -148,7 +162,8 @@ def _arguments(job: Job) -> Any:  # noqa: ANN401 - TRL's own
         model_init_kwargs=None
         if job.model is not None
         else {"dtype": settings.dtype, "attn_implementation": settings.attention},
-        activation_offloading=settings.offload,
+        # Without a GPU they are in main memory already, and TRL's offloading looks for a device that is not there.
+        activation_offloading=settings.offload and not cpu,
         disable_tqdm=True,
         report_to="none",
         **{_checkpointing(SFTConfig): True},
