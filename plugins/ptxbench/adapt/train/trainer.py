@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,11 +93,9 @@ def train(
 
 def _trained(job: Job, callbacks: Sequence[Any], say: Callable[[str], None], *, resume: bool) -> TrainingResult | None:
     import torch
-    from transformers.trainer_utils import get_last_checkpoint
 
     trainer = make_trainer(job, callbacks, say)
-    folder = job.out / CHECKPOINTS
-    checkpoint = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    checkpoint = _last_checkpoint(job.out / CHECKPOINTS) if resume else None
     cuda = trainer.args.device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -107,6 +107,16 @@ def _trained(job: Job, callbacks: Sequence[Any], say: Callable[[str], None], *, 
         return None
     trainer.save_model(str(job.out / ADAPTER))
     return _result(job, trainer, checkpoint, seconds)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The last one that was written whole: its state comes last, and a stop may have come first."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        with suppress(OSError, ValueError):
+            json.loads((path / "trainer_state.json").read_bytes())
+            return str(path)
+    return None
 
 
 def processes() -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from ptxbench.adapt.train import trainer as training
 from ptxbench.adapt.train.conversations import read_records
-from ptxbench.adapt.train.run_files import ADAPTER, RESULT, TrainingResult, read_training
+from ptxbench.adapt.train.run_files import ADAPTER, CHECKPOINTS, RESULT, TrainingResult, read_training
 from ptxbench.adapt.train.settings import TrainSettings
 from ptxbench.adapt.train.tokens import UNSUPERVISED, encode_all, load_tokenizer
 from ptxbench.cli import main
@@ -181,6 +181,11 @@ def test_a_stopped_training_goes_on_to_the_same_adapter(base, dataset, trained, 
     assert training.train(whole, resume=False) is not None
     assert training.train(broken, resume=False, callbacks=[Stop()]) is None
     assert not (broken.out / ADAPTER).exists()
+    for number, state in ((14, None), (15, '{"glo')):  # stopped while they were written, where the state comes last
+        torn = broken.out / CHECKPOINTS / f"checkpoint-{number}"
+        torn.mkdir()
+        if state is not None:
+            (torn / "trainer_state.json").write_text(state)
     result = training.train(broken, resume=True)
     assert result is not None
     assert result.resumed_at == 12 or result.resumed_at == 13
