@@ -25,6 +25,10 @@ for needed in ("trl", "peft", "datasets"):
     pytest.importorskip(needed)
 
 
+# What these packages warn of on a GPU alone is no finding.
+pytestmark = pytest.mark.filterwarnings("default")
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     return write_small_model(tmp_path_factory.mktemp("base"))

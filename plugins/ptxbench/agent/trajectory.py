@@ -141,6 +141,8 @@ class TrajectoryRunner:
         if isinstance(proposal, End):
             return self._end(plan.key(turn), proposal)
         evaluation = self._retried(lambda: self._evaluator.evaluate(plan.case, proposal, profiler))
+        if stored is not None and profiler.origin == "replayed" and _knows_more(stored, evaluation):
+            return _past(self._kept_as(stored, self._judged(plan, stored), floor), stored.candidate)
         record = _record(plan, turn, proposal, evaluation, floor)
         if proposal.exchange is not None:
             kept = stored.record if stored is not None and before is not None else None
@@ -228,14 +230,20 @@ class TrajectoryRunner:
 
     def _reusable(self, plan: TrajectoryPlan, stored: StoredTurn, floor: float | None) -> TurnRecord | None:
         """The stored turn by today's rules, if it is finished; None if it must be measured again."""
-        record = stored.record
-        if record.build is not None:
-            verdict = judge(plan.case, record.build, record.evidence)
-            record = record.model_copy(update={"verdict": verdict})
+        record = self._judged(plan, stored)
         if _is_open(record.verdict):
             return None
         if record.evidence_origin == "replayed" and self._profilers.measures(plan.case):
             return None
+        return self._kept_as(stored, record, floor)
+
+    def _judged(self, plan: TrajectoryPlan, stored: StoredTurn) -> TurnRecord:
+        record = stored.record
+        if record.build is None:
+            return record
+        return record.model_copy(update={"verdict": judge(plan.case, record.build, record.evidence)})
+
+    def _kept_as(self, stored: StoredTurn, record: TurnRecord, floor: float | None) -> TurnRecord:
         # A floor is not part of what was measured: it may change without measuring again.
         record = record.model_copy(update={"min_speedup": floor})
         if record != stored.record:
@@ -285,6 +293,16 @@ def _unheard(record: TurnRecord) -> Skipped | None:
 def _is_open(verdict: Verdict) -> bool:
     """Whether something that should be known is not, and might be when tried again: a tool was missing, say."""
     return verdict.outcome is Outcome.UNKNOWN or (verdict.correct and verdict.target is Target.UNKNOWN)
+
+
+def _knows_more(stored: StoredTurn, replayed: Evaluation) -> bool:
+    """Whether what a device measured would give way to no evidence, or to evidence that leaves the turn open too.
+
+    A turn is open where a tool was missing, say; its numbers are still the only ones that there are.
+    """
+    if stored.candidate is None or stored.record.evidence_origin != "measured":
+        return False
+    return replayed.evidence is None or _is_open(replayed.verdict)
 
 
 def _proposed_before(stored: StoredTurn | None) -> Proposal | None:

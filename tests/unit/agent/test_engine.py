@@ -9,7 +9,7 @@ from ptxbench.agent import Evaluator, Profilers, RunStore, Skipped
 from ptxbench.agent.meter import Meter
 from ptxbench.agent.trajectory import RETRIES, TrajectoryRunner
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.records import Outcome, RunStatus, Target, TurnRecord
+from ptxbench.records import InstructionEvidence, Outcome, RunStatus, Target, ToolStatus, TurnRecord
 from tests.unit.agent.parts import Bench, FakeProfiler, FakeToolchain, FixedModel, ScriptedModel
 from tests.unit.factories import DEVICE, make_run, suite_case
 
@@ -217,6 +217,26 @@ def test_what_was_replayed_is_measured_where_a_device_is(bench):
     (record,) = results(bench, 1)
     assert isinstance(record, TurnRecord)
     assert record.evidence_origin == "measured"
+
+
+@pytest.mark.parametrize("stored_evidence", [False, True])
+def test_what_was_measured_in_part_outlives_a_session_without_a_device(bench, monkeypatch, stored_evidence):
+    missing = InstructionEvidence(status=ToolStatus.UNAVAILABLE, message="ERR_NVGPUCTRPERM")
+    monkeypatch.setattr(bench.profiler, "instructions", lambda case, built: missing)
+    (measured,) = results(bench, 1)
+    assert isinstance(measured, TurnRecord)
+    assert (measured.verdict.correct, measured.verdict.target) == (True, Target.UNKNOWN)
+    bench.profiler = FakeProfiler(origin="replayed", device=None)
+    bench.profiler.known = stored_evidence
+    (after,) = results(bench, 1)
+    assert isinstance(after, TurnRecord)
+    stored = bench.store.load(after.key)
+    assert stored is not None
+    assert stored.record == after
+    if stored_evidence:  # it tells what was open
+        assert (after.evidence_origin, after.verdict.target) == ("replayed", Target.EXECUTED)
+    else:
+        assert after == measured
 
 
 def test_a_new_floor_needs_no_new_measurement(tmp_path):

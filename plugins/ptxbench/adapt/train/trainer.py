@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 from ptxbench.adapt.train.run_files import ADAPTER, CHECKPOINTS, TrainingResult
 from ptxbench.adapt.train.settings import TrainSettings
 from ptxbench.adapt.train.tokens import EncodedSet
-from ptxbench.errors import InputError
+from ptxbench.errors import InfrastructureError, InputError
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 
@@ -74,14 +76,26 @@ def train(
 ) -> TrainingResult | None:
     """Train, and write the adapter. Returns the result, or None where a callback stopped it before its end.
 
-    ``resume`` goes on from the last checkpoint, if there is one.
+    ``resume`` goes on from the last checkpoint, if there is one. Raises InputError as ``make_trainer`` does,
+    InfrastructureError where the GPU's memory is too small.
     """
     import torch
-    from transformers.trainer_utils import get_last_checkpoint
+
+    try:
+        return _trained(job, callbacks, say, resume=resume)
+    except torch.OutOfMemoryError as error:
+        raise InfrastructureError(
+            "out_of_device_memory",
+            f"expected a GPU with room for the model and a record, found: {error}; train in another folder with "
+            "--offload (if it was not given), a smaller --max-tokens or a smaller --base",
+        ) from error
+
+
+def _trained(job: Job, callbacks: Sequence[Any], say: Callable[[str], None], *, resume: bool) -> TrainingResult | None:
+    import torch
 
     trainer = make_trainer(job, callbacks, say)
-    folder = job.out / CHECKPOINTS
-    checkpoint = get_last_checkpoint(str(folder)) if resume and folder.is_dir() else None
+    checkpoint = _last_checkpoint(job.out / CHECKPOINTS) if resume else None
     cuda = trainer.args.device.type == "cuda"
     if cuda:
         torch.cuda.reset_peak_memory_stats()
@@ -93,6 +107,16 @@ def train(
         return None
     trainer.save_model(str(job.out / ADAPTER))
     return _result(job, trainer, checkpoint, seconds)
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The last one that was written whole: its state comes last, and a stop may have come first."""
+    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdecimal()]
+    for path in sorted(found, key=lambda path: int(path.name.rpartition("-")[2]), reverse=True):
+        with suppress(OSError, ValueError):
+            json.loads((path / "trainer_state.json").read_bytes())
+            return str(path)
+    return None
 
 
 def processes() -> int:
@@ -148,7 +172,8 @@ def _arguments(job: Job) -> Any:  # noqa: ANN401 - TRL's own
         model_init_kwargs=None
         if job.model is not None
         else {"dtype": settings.dtype, "attn_implementation": settings.attention},
-        activation_offloading=settings.offload,
+        # Without a GPU they are in main memory already, and TRL's offloading looks for a device that is not there.
+        activation_offloading=settings.offload and not cpu,
         disable_tqdm=True,
         report_to="none",
         **{_checkpointing(SFTConfig): True},

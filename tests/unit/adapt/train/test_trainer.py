@@ -8,10 +8,11 @@ import pytest
 
 from ptxbench.adapt.train import trainer as training
 from ptxbench.adapt.train.conversations import read_records
-from ptxbench.adapt.train.run_files import ADAPTER, RESULT, TrainingResult, read_training
+from ptxbench.adapt.train.run_files import ADAPTER, CHECKPOINTS, RESULT, TrainingResult, read_training
 from ptxbench.adapt.train.settings import TrainSettings
 from ptxbench.adapt.train.tokens import UNSUPERVISED, encode_all, load_tokenizer
 from ptxbench.cli import main
+from ptxbench.errors import InfrastructureError
 from tests.support.small_model import write_dataset, write_small_model
 
 torch = pytest.importorskip("torch")
@@ -150,6 +151,23 @@ def test_the_published_settings_reach_the_trainer(base, dataset, tmp_path) -> No
     assert (lora.r, lora.lora_alpha, lora.lora_dropout) == (32, 32, 0.0)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what a machine without a GPU does")
+def test_activations_of_a_cpu_are_in_main_memory_already(base, dataset, tmp_path) -> None:
+    assert not training.make_trainer(job(base, dataset, tmp_path, offload=True)).args.activation_offloading
+
+
+def test_a_full_gpu_is_told_as_such(base, dataset, tmp_path) -> None:
+    from transformers import TrainerCallback
+
+    class Full(TrainerCallback):  # type: ignore[misc]  # carries no types
+        def on_step_begin(self, *_, **__):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB")
+
+    with pytest.raises(InfrastructureError, match=r"Tried to allocate 8.00 GiB.*--offload") as caught:
+        training.train(job(base, dataset, tmp_path), resume=False, callbacks=[Full()])
+    assert caught.value.kind == "out_of_device_memory"
+
+
 def test_a_stopped_training_goes_on_to_the_same_adapter(base, dataset, trained, tmp_path) -> None:
     from safetensors.torch import load_file
     from transformers import TrainerCallback
@@ -163,6 +181,11 @@ def test_a_stopped_training_goes_on_to_the_same_adapter(base, dataset, trained, 
     assert training.train(whole, resume=False) is not None
     assert training.train(broken, resume=False, callbacks=[Stop()]) is None
     assert not (broken.out / ADAPTER).exists()
+    for number, state in ((14, None), (15, '{"glo')):  # stopped while they were written, where the state comes last
+        torn = broken.out / CHECKPOINTS / f"checkpoint-{number}"
+        torn.mkdir()
+        if state is not None:
+            (torn / "trainer_state.json").write_text(state)
     result = training.train(broken, resume=True)
     assert result is not None
     assert result.resumed_at == 12 or result.resumed_at == 13
