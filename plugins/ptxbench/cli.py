@@ -182,7 +182,8 @@ def _judge(options: argparse.Namespace) -> int:
     whole = {key.trajectory_id for key in found.last_turns}
     single = [key for key in found.single if key.trajectory_id not in whole]
     known = [*found.last_turns, *single]
-    beside = [key for key in unselected_beside(known) if key.trajectory_id not in whole]
+    held = {record.key for record in records}
+    beside = [key for key in unselected_beside(known) if key.trajectory_id not in whole and key not in held]
     cells = summarize(records, plans_of(known), found.ends, beside)
     _print(render(cells, shutil.get_terminal_size().columns))
     changed = [again for again in found.turns if again.changes]
