@@ -175,10 +175,16 @@ def _judge(options: argparse.Namespace) -> int:
     from ptxbench.cases import find_root
     from ptxbench.plain import visible
     from ptxbench.report import plans_of, render, summarize
+    from ptxbench.report.summary import unselected_beside
 
     found = rejudge(find_root(Path.cwd()), options.records, options.trace_sets)
     records = [*(again.record for again in found.turns), *found.excluded]
-    cells = summarize(records, plans_of(found.last_turns), found.ends)
+    whole = {key.trajectory_id for key in found.last_turns}
+    single = [key for key in found.single if key.trajectory_id not in whole]
+    known = [*found.last_turns, *single]
+    held = {record.key for record in records}
+    beside = [key for key in unselected_beside(known) if key.trajectory_id not in whole and key not in held]
+    cells = summarize(records, plans_of(known), found.ends, beside)
     _print(render(cells, shutil.get_terminal_size().columns))
     changed = [again for again in found.turns if again.changes]
     for again in changed:

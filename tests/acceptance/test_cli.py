@@ -64,6 +64,21 @@ def test_a_verdict_that_changed_is_shown_and_is_the_exit_status(monday):
         assert "1 verdicts changed" in done.stdout
 
 
+def test_a_single_turn_is_judged_by_itself(monday):
+    """Turns before it were not named: they are no turns that were not correct."""
+    first = record_of(monday)
+    data = json.loads(first.read_text())
+    data["key"]["turn"] = 3
+    (later := first.with_name("turn3.json")).write_text(json.dumps(data))
+    first.with_suffix(".cu").rename(later.with_suffix(".cu"))
+    first.unlink()
+    done = ptxbench(monday, "judge", str(later))
+    assert done.returncode == 0, done.stderr
+    gemm = [line.split() for line in done.stdout.splitlines() if line.startswith("gemm_n7168_k5120 ")]
+    assert gemm[0][1:5] == ["?", "100.0", "?", "100.0"], done.stdout
+    assert gemm[-1][-3:] == ["1", "-", "-"], done.stdout
+
+
 def measured(monday):
     """Make the run's GEMM turn one that was measured; returns the folder of its committed kernel."""
     data = json.loads(record_of(monday).read_text())

@@ -121,10 +121,11 @@ def _check_stop(talk: Conversations, returncode: int, output: str) -> None:
 
 
 def test_a_stop_before_the_first_turn_says_how_to_go_on_too(talk: Conversations) -> None:
+    """Also with a worker, whose turns the controlling process does not plan."""
     (talk.path / "talk.json").write_text("of an older session")
-    with LlmServer(Hang()) as server, started(talk.path, *talk.arguments(Entry(server), turns=1)) as process:
+    with LlmServer(Hang()) as server, started(talk.path, *talk.arguments(Entry(server), turns=1), "-n1") as process:
         wait_for(server, 1)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         output = process.communicate(timeout=60)[0].decode()
     assert "Continue with: pytest -p no:cacheprovider" in output
     assert (talk.report()["turns"], talk.report()["cells"]) == ([], [])

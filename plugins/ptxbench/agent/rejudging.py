@@ -35,6 +35,8 @@ class Rejudgement(NamedTuple):
     """Of trajectories with fewer turns than they were given, each once."""
     last_turns: list[TurnKey]
     """The last turn that each trajectory of a run was given, whether or not it happened."""
+    single: list[TurnKey]
+    """Turns that were named one by one: nothing is said of those beside them."""
 
 
 def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -> Rejudgement:
@@ -44,7 +46,7 @@ def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -
     suite of the checkout ``root`` and in none of the collections ``trace_sets``.
     """
     cases = RunCases(root, trace_sets)
-    found = Rejudgement([], [], [], [], [])
+    found = Rejudgement([], [], [], [], [], [])
     for name in names:
         path = Path(name)
         if path.is_file():
@@ -53,6 +55,7 @@ def rejudge(root: Path, names: Sequence[str], trace_sets: Sequence[Path] = ()) -
             if store.record(record.key) != record:
                 raise InputError(f"{path}: expected the record of the turn whose place it has, found {record.key}'s")
             found.turns.append(_judged(record, cases, _suites(store)))
+            found.single.append(record.key)
         else:
             _add_run(found, RunStore.read(path if path.is_dir() else resolve_run(root, name)), cases)
     return found._replace(ends=list({end.key.trajectory_id: end for end in found.ends}.values()))

@@ -143,7 +143,8 @@ class Summary:
         if self._seen:
             self._print_results(terminalreporter)
         self._print_gates(terminalreporter)
-        if self._interrupted and (self._seen or self._bench.meter.progress().planned):
+        # With workers the session began when they had collected: this process plans nothing and is told of turns late.
+        if self._interrupted and self._expected and not config.option.collectonly:
             terminalreporter.write_line(
                 f"Stopped; nothing that finished is lost. Continue with: {self._resuming(config)}"
             )
