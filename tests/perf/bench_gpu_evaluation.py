@@ -86,7 +86,8 @@ def test_evaluation_without_workload_state(
     profiler = LocalProfiler(root=ROOT, state_budget_bytes=0)
     try:
         profiler.evaluate(case, built)
-        benchmark.pedantic(lambda: profiler.evaluate(case, built), setup=lambda: time.sleep(PAUSE_S), rounds=3)
+        last = benchmark.pedantic(lambda: profiler.evaluate(case, built), setup=lambda: time.sleep(PAUSE_S), rounds=3)
+        assert last is not None
     finally:
         profiler.close()
 
