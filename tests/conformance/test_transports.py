@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from ptxbench.toolchain import Toolchain
 from tests.conformance.transports import EVIDENCE, TRANSPORTS, Place, parameters
 from tests.conftest import ROOT
 from tests.fixtures.kernels import load
+from tests.support.figures import keep_figures
 from tests.unit.factories import GEMM, suite_case
 
 KERNELS = ("reference", "wrong_result", "oob_read", "decoy_predicated", "endless", "cublas_include", "compile_error")
@@ -28,13 +30,18 @@ KERNELS = ("reference", "wrong_result", "oob_read", "decoy_predicated", "endless
 CASE = suite_case(GEMM)
 FIXED = ("outcome", "rule", "target", "target_rule", "target_present", "safe")
 """What two measurements of one kernel agree on."""
+SAID: dict[str, object] = {}
+"""Kernel -> what the transport under test said of it, in those fields."""
 
 
 @pytest.fixture(scope="module", params=parameters())
 def profiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, build_cache: Path):
     place = Place(tmp_path_factory.mktemp("transport"), build_cache)
+    SAID.clear()
     with TRANSPORTS[request.param](place) as opened:
         yield opened
+        if opened.origin == "measured":
+            keep_figures(f"conformance_{request.param}.json", {"verdicts": dict(SAID)})
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +69,8 @@ def agreed(profiler: Profiler, verdict: Verdict) -> object:
 def test_same_kernel_gets_the_same_verdict(profiler: Profiler, evaluator: Evaluator, name: str) -> None:
     wanted = evaluated(evaluator, ReplayProfiler(EVIDENCE), name)
     found = evaluated(evaluator, profiler, name)
+    verdict = found.verdict.model_dump(mode="json", include=set(FIXED))
+    SAID[name] = {"source_sha256": sha256(source(name).encode()).hexdigest(), **verdict}
     assert agreed(profiler, found.verdict) == agreed(profiler, wanted.verdict)
     assert found.build == wanted.build
     if profiler.origin == "replayed":

@@ -1,17 +1,14 @@
-"""What tests of several GPUs share: reference candidates, their verdicts, devices that outlive a pool, figures."""
+"""What tests of several GPUs share: reference candidates, their verdicts, devices that outlive a pool."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ptxbench.profiler.local import LocalProfiler
@@ -25,16 +22,6 @@ if TYPE_CHECKING:
     from ptxbench.cases import Case
     from ptxbench.profiler.pool.readings import Reader
     from ptxbench.toolchain import Built, Toolchain
-
-FOLDER = os.environ.get("PTXBENCH_EVIDENCE_DIR", "")
-"""Where figures are written; nowhere without it."""
-
-
-def keep_figures(name: str, figures: Mapping[str, Any]) -> None:
-    """Write what a test found, for whoever reports it."""
-    if FOLDER:
-        Path(FOLDER).mkdir(parents=True, exist_ok=True)
-        (Path(FOLDER) / name).write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def reference(case: Case, toolchain: Toolchain) -> Built:

@@ -30,8 +30,9 @@ from ptxbench.profiler.visible import visible_devices
 from ptxbench.records import Candidate, Outcome
 from tests.fixtures.kernels import load
 from tests.gpu.conftest import ROOT
-from tests.gpu.measuring import judged, keep_figures, reference, run_threads
+from tests.gpu.measuring import judged, reference, run_threads
 from tests.gpu.test_recovery import parent, sandboxes
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -163,12 +164,13 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     notes = pool.take_notes()
     figures: dict[str, Any] = {
         "seconds": SUSTAINED_S,
+        "objects": {case.name: built.build.so_sha256 for case, built in work},
         "devices": [device.model_dump() for device in pool.health().devices],
         "faults": chaos.log,
         "outcomes": dict(outcomes),
         "errors": errors,
         "undisturbed_speedups": {"before": expected},
-        "published": {name: len(found) for name, found in speedups.items()},
+        "published_speedups": speedups,
         "notes": notes,
     }
     keep_figures("injected_faults.json", figures)

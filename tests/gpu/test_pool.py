@@ -11,7 +11,8 @@ from ptxbench.profiler.pool.host import open_pool
 from ptxbench.profiler.state_key import state_key
 from ptxbench.profiler.visible import visible_devices
 from tests.gpu.conftest import ROOT
-from tests.gpu.measuring import KeptDevice, feed, keep_figures, latency_ns, reader_of, reference, warm
+from tests.gpu.measuring import KeptDevice, feed, latency_ns, reader_of, reference, warm
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -86,6 +87,7 @@ def test_two_devices_do_twice_as_much_and_read_the_same(
     keep_figures(
         "pool_throughput.json",
         {
+            "objects": {case.name: built.build.so_sha256 for case, built in work},
             "per_minute": {"one": [before.per_minute, after.per_minute], "two": both.per_minute},
             "ratio": both.per_minute / alone,
             "latency_together_over_alone": ratios,
