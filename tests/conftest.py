@@ -72,7 +72,9 @@ def build_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def checkout(pytester: pytest.Pytester, build_cache: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A temporary checkout that shares this one's data and benchmark, with a ``generated`` folder of its own."""
     monkeypatch.setenv("PTXBENCH_CACHE", str(build_cache))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "plugins"), str(ROOT)]))
+    # Behind ours, what the caller has: his packages may lie there.
+    path = [str(ROOT / "plugins"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
     for name in ("cases", "knowledge_packs", "ptx_tests", "plugins", "conftest.py", "pyproject.toml"):
         (pytester.path / name).symlink_to(ROOT / name)
     (pytester.path / "generated").mkdir()

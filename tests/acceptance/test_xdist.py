@@ -136,3 +136,21 @@ def test_stopping_at_the_first_failure_ends_soon(judged):
     assert result.ret != 0
     assert 1 <= outcomes["failed"] <= 4
     assert "passed" not in outcomes
+
+
+OLDER_BENCHMARK = """
+    import warnings
+
+    from pytest_benchmark.logger import PytestBenchmarkWarning
+
+    def pytest_configure(config):
+        found = "Benchmarks are automatically disabled because xdist plugin is active.Benchmarks cannot be performed."
+        warnings.warn(PytestBenchmarkWarning(found))
+"""
+
+
+def test_what_an_older_pytest_benchmark_warns_of_under_xdist_ends_no_run(checkout):
+    """Up to 5.2 it warns while it is configured, with or without benchmarks; ours turns warnings into errors."""
+    checkout.makepyfile(older=OLDER_BENCHMARK)
+    result = checkout.runpytest_subprocess("-p", "older", "-p", "no:cacheprovider", "--collect-only", "-m", "h100")
+    assert result.ret == 0, result.stdout.str() + result.stderr.str()

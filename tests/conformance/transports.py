@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from ptxbench.profiler import Profiler, open_profiler
+from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.protocol import EVIDENCE_FOLDERS
 from tests.conftest import ROOT
 from tests.support.service import serving
@@ -30,7 +31,7 @@ class Place(NamedTuple):
     @property
     def env(self) -> dict[str, str]:
         """For processes that build."""
-        return os.environ | {"PTXBENCH_CACHE": str(self.build_cache), "PYTHONPATH": str(ROOT / "plugins")}
+        return os.environ | {"PTXBENCH_CACHE": str(self.build_cache), "PYTHONPATH": import_path()}
 
 
 Opened = Callable[[Place], AbstractContextManager[Profiler]]

@@ -6,7 +6,7 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,22 @@ class KeptDevice(LocalProfiler):
         super().__init__(root=ROOT, visible=name)
         self.measured: list[tuple[str, float]] = []
         """Case and latency, ns."""
+        self.stages_ms: list[tuple[str, dict[str, float]]] = []
+        """Case and what its evaluation took by stage; ``asked`` is the whole of it as whoever asks sees it."""
 
     def evaluate(self, case: Case, built: Built) -> Evidence | None:
+        begin = time.perf_counter()
         evidence = super().evaluate(case, built)
         assert evidence is not None
+        asked = {"asked": (time.perf_counter() - begin) * 1e3}
         self.measured.append((case.name, latency_ns(evidence)))
+        self.stages_ms.append((case.name, evidence.run.stages_ms | asked))
         return evidence
+
+    def forget(self) -> None:
+        """What is measured from now on counts."""
+        self.measured.clear()
+        self.stages_ms.clear()
 
     def close(self) -> None:
         """A pool is done with it."""
@@ -75,7 +85,7 @@ def warm(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]]) -> N
     def build(device: KeptDevice) -> None:
         for case, built in work:
             device.evaluate(case, built)
-        device.measured.clear()
+        device.forget()
 
     with ThreadPoolExecutor(len(devices)) as executor:
         list(executor.map(build, devices))
@@ -90,6 +100,8 @@ class Steady:
     """Device -> case -> median latency, ns."""
     counts: dict[str, int] = field(default_factory=dict)
     """Device -> evaluations."""
+    stages_ms: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Device -> stage -> mean over evaluations; none for what did not happen counts as 0."""
 
 
 def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seconds: float, threads: int) -> Steady:
@@ -97,7 +109,7 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
     what ends the time are no part of it, and no workload is counted more often than another."""
     pool = pool_of(devices)
     for device in devices:
-        device.measured.clear()
+        device.forget()
     ends: list[float] = []
     supply, lock, deadline = itertools.cycle(work), threading.Lock(), time.monotonic() + seconds
 
@@ -121,7 +133,14 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
             by_case.setdefault(name, []).append(latency)
         found.latencies[str(device.visible)] = {name: statistics.median(each) for name, each in by_case.items()}
         found.counts[str(device.visible)] = len(device.measured)
+        found.stages_ms[str(device.visible)] = means([stages for _, stages in device.stages_ms])
     return found
+
+
+def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each key, where a row that lacks it counts as 0."""
+    keys = {key: None for row in rows for key in row}
+    return {key: round(sum(row.get(key, 0.0) for row in rows) / len(rows), 2) for key in keys}
 
 
 def run_threads(target: Callable[[], None], count: int) -> None:

@@ -92,6 +92,7 @@ def test_two_devices_do_twice_as_much_and_read_the_same(
             "ratio": both.per_minute / alone,
             "latency_together_over_alone": ratios,
             "latencies_ns": {"before": before.latencies, "together": both.latencies, "after": after.latencies},
+            "mean_stages_ms": {"before": before.stages_ms, "together": both.stages_ms, "after": after.stages_ms},
             "evaluations": {"before": before.counts, "together": both.counts, "after": after.counts},
         },
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ptxbench.client import cuda_solution
+from ptxbench.profiler.environment import import_path
 from tests.conftest import ROOT
 
 START_TIMEOUT_S = 60.0
@@ -32,7 +33,7 @@ class Service:
         self.port = 0
         self._options = options
         self._root = root
-        self._env = os.environ | {"PYTHONPATH": str(ROOT / "plugins")} | (env or {})
+        self._env = os.environ | {"PYTHONPATH": import_path()} | (env or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -43,7 +43,7 @@ def make_trainer(job: Job, callbacks: Sequence[Any] = (), say: Callable[[str], N
     from transformers.trainer_callback import PrinterCallback
     from trl import SFTTrainer
 
-    arguments = _arguments(job)
+    arguments = _on_one_gpu(_arguments(job))
     lora = LoraConfig(
         r=job.settings.rank,
         lora_alpha=job.settings.alpha,
@@ -171,13 +171,25 @@ def _arguments(job: Job) -> Any:  # noqa: ANN401 - TRL's own
         packing=False,
         model_init_kwargs=None
         if job.model is not None
-        else {"dtype": settings.dtype, "attn_implementation": settings.attention},
+        else {"dtype": settings.dtype, "attn_implementation": settings.attention, "device_map": _placed(cpu=cpu)},
         # Without a GPU they are in main memory already, and TRL's offloading looks for a device that is not there.
         activation_offloading=settings.offload and not cpu,
         disable_tqdm=True,
         report_to="none",
         **{_checkpointing(SFTConfig): True},
     )
+
+
+def _placed(*, cpu: bool) -> dict[str, int] | None:
+    """Where the model goes: TRL would spread it over all GPUs that it sees. With a launcher TRL places it."""
+    return None if cpu or processes() > 1 else {"": 0}
+
+
+def _on_one_gpu(arguments: Any) -> Any:  # noqa: ANN401 - TRL's own
+    """A process trains on one GPU, also where it sees several: more take a process each (``--gpus``)."""
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # as transformers does where a model is placed already; there is no public way
+    return arguments
 
 
 def _checkpointing(config: Any) -> str:  # noqa: ANN401 - TRL's own
