@@ -120,14 +120,6 @@ def open_profiler(
         raise InputError(f"--profiler: expected auto, local, replay, ray or the URL of a service, found {name!r}")
     if name == "replay" or (name == "auto" and not device_present()):
         return ReplayProfiler(evidence_roots)
-    from ptxbench.profiler.safety_cache import SafetyCache
-    from ptxbench.profiler.visible import visible_devices
+    from ptxbench.profiler.pool.host import open_pool
 
-    if len(visible_devices()) > 1:
-        from ptxbench.profiler.pool.host import open_pool
-
-        return open_pool(root=root, stopped=stopped)
-    # With one device there is nothing to distribute, and this road is the one that was proven on a device.
-    from ptxbench.profiler.local import LocalProfiler
-
-    return LocalProfiler(root=root, stopped=stopped, safety_cache=SafetyCache.default())
+    return open_pool(root=root, stopped=stopped)
