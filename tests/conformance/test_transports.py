@@ -28,7 +28,7 @@ from tests.unit.factories import GEMM, suite_case
 KERNELS = ("reference", "wrong_result", "oob_read", "decoy_predicated", "endless", "cublas_include", "compile_error")
 """Every way that an evaluation can take: right, wrong, unsafe, a decoy, without an end, refused, not built."""
 CASE = suite_case(GEMM)
-FIXED = ("outcome", "rule", "target", "target_rule", "target_present", "safe")
+FIXED = {"outcome", "rule", "target", "target_rule", "target_present", "safe"}
 """What two measurements of one kernel agree on."""
 SAID: dict[str, object] = {}
 """Kernel -> what the transport under test said of it, in those fields."""
@@ -69,7 +69,7 @@ def agreed(profiler: Profiler, verdict: Verdict) -> object:
 def test_same_kernel_gets_the_same_verdict(profiler: Profiler, evaluator: Evaluator, name: str) -> None:
     wanted = evaluated(evaluator, ReplayProfiler(EVIDENCE), name)
     found = evaluated(evaluator, profiler, name)
-    verdict = found.verdict.model_dump(mode="json", include=set(FIXED))
+    verdict = found.verdict.model_dump(mode="json", include=FIXED)
     SAID[name] = {"source_sha256": sha256(source(name).encode()).hexdigest(), **verdict}
     assert agreed(profiler, found.verdict) == agreed(profiler, wanted.verdict)
     assert found.build == wanted.build

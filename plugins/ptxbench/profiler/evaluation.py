@@ -6,7 +6,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,7 @@ class _Attempt:
                     self._look_at_mappings(worker)
                     worker.load(job)
                 if self._run_trials(worker, baselines):
+                    self._warm_ahead()
                     self._look_at_code(worker, job)
                     if self._run_families(worker):
                         self._look_at_code(worker, job)
@@ -217,6 +218,11 @@ class _Attempt:
             with self._watch.measure("drift"):
                 self._time_library(baselines)
         return True
+
+    def _warm_ahead(self) -> None:
+        """Nothing is timed any more, unless the library has to be, which waits for these contexts first."""
+        with suppress(InfrastructureError):  # a spare that does not start is dropped, and no fault of this candidate
+            self._spares.warm()
 
     def _time_library(self, baselines: Baselines) -> None:
         try:
@@ -278,7 +284,7 @@ class _Attempt:
             if self._disturbed or self._baseline.drifted:
                 self._output_tail = worker.output_tail()
                 self._spares.retire(worker)
-                self._spares.reap()
+                self._spares.settle()
                 self._keep_drift(baselines.drift(self._state, DRIFT_ALONE))
 
     def _keep_drift(self, spans_ns: Sequence[int]) -> None:

@@ -24,7 +24,7 @@ class Spares:
     """Sandboxes without a candidate yet, started ahead.
 
     Starting one and its imports take a processor only; its CUDA context is created where no timing can be disturbed:
-    when the oracle is idle, beside tools, or, at the latest, when it is taken.
+    when the oracle is idle, beside tools, behind a candidate's last timed call, or, at the latest, when it is taken.
     """
 
     def __init__(self, size: int = SPARES, choice: Choice | None = None) -> None:
