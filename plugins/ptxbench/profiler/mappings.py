@@ -89,10 +89,16 @@ def parse(text: str) -> Mapped:
 
 
 def new_libraries(before: Mapped, after: Iterable[Mapped], own: str, private: str) -> tuple[LoadedLibrary, ...]:
-    """Files mapped at any later time and not before. ``own`` is the candidate's object, ``private`` its own folder."""
+    """Files mapped at any later time and not before. ``own`` is the candidate's object, ``private`` its own folder.
+
+    The object is told by its name alone: the folder of that one sandbox says nothing to anybody.
+    """
     paths = frozenset().union(*(each.files for each in after)) - before.files
     writable = (*_WRITABLE, f"{tempfile.gettempdir()}/", f"{private}/")
-    return tuple(LoadedLibrary(path=path, allowed=_allowed(path, own, writable)) for path in sorted(paths))
+    return tuple(
+        LoadedLibrary(path=Path(path).name if path == own else path, allowed=_allowed(path, own, writable))
+        for path in sorted(paths)
+    )
 
 
 @cache
