@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import random
 import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from ptxbench.adapt.train import trainer
 from ptxbench.adapt.train.settings import TrainSettings
 from ptxbench.adapt.train.tokens import UNSUPERVISED, Encoded, EncodedSet
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from pytest_benchmark.fixture import BenchmarkFixture
@@ -113,12 +115,15 @@ def test_step_of_two_full_records(
     assert result is not None
     step_s = (moments[-1] - moments[1]) / (STEPS - 1)
     benchmark.extra_info |= {
-        "device": result.device,
-        "peak_gib": round(result.peak_memory_bytes / 2**30, 1),
-        "step_s": round(step_s, 2),
+        "shape": shape,
+        "offload": offload,
+        "steps_s": [round(end - begin, 2) for begin, end in pairwise(moments)],
         "tokens_per_s": round(2 * TOKENS / step_s),
+        "peak_gib": round(result.peak_memory_bytes / 2**30, 1),
         "losses": [loss for _, loss in result.losses],
+        "versions": result.versions,
     }
+    keep_figures(f"training_{shape.lower()}{'_offload' if offload else ''}.json", benchmark.extra_info)
     say(str(benchmark.extra_info))
     # A random model knows nothing: more than that is a broken loss, and less cannot be.
     assert all(8 < loss < 16 for _, loss in result.losses)

@@ -25,6 +25,8 @@ class Row(NamedTuple):
     opcode: str
     inst_executed: int
     thread_inst_executed_true: int
+    part: int
+    """Of the report: from 1, one for each launch."""
 
 
 def arguments(report: Path) -> list[str]:
@@ -63,20 +65,21 @@ def _number(text: str) -> int:
 
 def rows(report: str) -> Iterator[Row]:
     """Every SASS line of every kernel in the report. Raises ReportError for a line whose counts are no numbers."""
-    kernel = ""
+    kernel, part = "", 0
     columns: dict[str, int] | None = None
     lines = [line for line in report.splitlines() if not line.startswith("==")]
     for cells in _cells(lines):
         if not cells:
             continue
         if cells[0] == "Kernel Name" and len(cells) >= 2:
-            kernel, columns = cells[1].strip(), None
+            kernel, columns, part = cells[1].strip(), None, part + 1
         elif {"Source", *METRICS} <= set(cells):
             columns = {name: position for position, name in enumerate(cells)}
         elif columns is not None and len(cells) == len(columns):
             opcode = opcode_of(cells[columns["Source"]])
             if opcode:
-                yield Row(kernel, opcode, *(_number(cells[columns[metric]]) for metric in METRICS))
+                executed, threads = (_number(cells[columns[metric]]) for metric in METRICS)
+                yield Row(kernel, opcode, executed, threads, part)
 
 
 def _cells(lines: list[str]) -> Iterator[list[str]]:
@@ -98,9 +101,12 @@ def parse(report: str) -> tuple[InstructionCount, ...]:
     )
 
 
-def kernels(report: str) -> tuple[str, ...]:
-    """Kernel names in order of first appearance."""
-    return tuple(dict.fromkeys(row.kernel for row in rows(report)))
+def kernels(report: str) -> dict[str, int]:
+    """How many parts of the report each kernel has, one for each launch that was counted, in order of appearance."""
+    parts: dict[str, int] = {}
+    for part in dict.fromkeys((row.part, row.kernel) for row in rows(report)):
+        parts[part[1]] = parts.get(part[1], 0) + 1
+    return parts
 
 
 def reason(report: str) -> str:

@@ -168,8 +168,14 @@ def _counted(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
         counts = ncu.parse(log)
         if not counts:
             raise ncu.ReportError("the report holds no instruction lines: " + ncu.reason(log))
+        kernels = ncu.kernels(log)
         return InstructionEvidence(
-            status=ToolStatus.OK, tool=version, counts=counts, kernels=ncu.kernels(log), outputs_match=passed
+            status=ToolStatus.OK,
+            tool=version,
+            counts=counts,
+            kernels=tuple(kernels),
+            launches=tuple(kernels.values()),
+            outputs_match=passed,
         )
     except WorkerError as fault:
         status = ToolStatus.TIMEOUT if fault.status is RunStatus.TIMEOUT else ToolStatus.FAILED

@@ -313,6 +313,8 @@ class InstructionEvidence(Record):
     counts: tuple[InstructionCount, ...] = ()
     kernels: tuple[str, ...] = ()
     """Kernels that ran, in launch order, as the tool names them."""
+    launches: tuple[Count, ...] = ()
+    """How many launches of each of ``kernels`` the report has. Empty in evidence older than this field."""
     outputs_match: bool | None = None
     """Whether the outputs under the tool passed the same comparison as without it."""
     wall_ms: Amount | None = None

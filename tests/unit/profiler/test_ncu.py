@@ -47,6 +47,8 @@ def test_launches_of_one_kernel_are_summed() -> None:
     again = text + text[text.index(f'"Kernel Name","{GEMM}"') :]
     (hgmma,) = [count for count in parse(again) if count.opcode.startswith("HGMMA.64x64")]
     assert hgmma.inst_executed == 2 * 8448
+    assert list(kernels(text).values()) == [1, 1]
+    assert list(kernels(again).values()) == [1, 2]
 
 
 def test_kernels_are_in_launch_order() -> None:

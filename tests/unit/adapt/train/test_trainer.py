@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -203,3 +204,17 @@ def test_resuming_refuses_another_training(base, dataset, trained, capsys) -> No
     assert main([*command, *OPTIONS, "--resume", "--rank", "8"]) == 2
     assert "settings.rank" in capsys.readouterr().err
     assert json.loads((trained / "training.json").read_text())["settings"]["rank"] == 32
+
+
+@pytest.mark.parametrize(("world", "cpu", "placed"), [("", False, {"": 0}), ("2", False, None), ("", True, None)])
+def test_a_process_puts_its_model_on_one_gpu(monkeypatch, world, cpu, placed) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if world:
+        monkeypatch.setenv("WORLD_SIZE", world)
+    assert training._placed(cpu=cpu) == placed
+
+
+@pytest.mark.parametrize(("seen", "used"), [(0, 0), (1, 1), (8, 1)])
+def test_other_gpus_are_left_alone(seen, used) -> None:
+    """transformers would copy the model to each that it sees, which TRL refuses."""
+    assert training._on_one_gpu(SimpleNamespace(n_gpu=seen, _n_gpu=seen))._n_gpu == used
