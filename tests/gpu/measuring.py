@@ -20,7 +20,7 @@ from tests.gpu.conftest import ROOT
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
-    from ptxbench.profiler.pool.readings import Reader
+    from ptxbench.profiler.pool.readings import Reader, Readings
     from ptxbench.toolchain import Built, Toolchain
 
 
@@ -48,6 +48,8 @@ class KeptDevice(LocalProfiler):
         """Case and latency, ns."""
         self.stages_ms: list[tuple[str, dict[str, float]]] = []
         """Case and what its evaluation took by stage; ``asked`` is the whole of it as whoever asks sees it."""
+        self.readings_ms: list[float] = []
+        """What each look at the device took."""
 
     def evaluate(self, case: Case, built: Built) -> Evidence | None:
         begin = time.perf_counter()
@@ -62,6 +64,7 @@ class KeptDevice(LocalProfiler):
         """What is measured from now on counts."""
         self.measured.clear()
         self.stages_ms.clear()
+        self.readings_ms.clear()
 
     def close(self) -> None:
         """A pool is done with it."""
@@ -70,8 +73,23 @@ class KeptDevice(LocalProfiler):
         super().close()
 
 
+class TimedReader:
+    """Readings, and what taking them took."""
+
+    def __init__(self, reader: Reader, times_ms: list[float]) -> None:
+        self._reader = reader
+        self._times_ms = times_ms
+
+    def read(self) -> Readings:
+        begin = time.perf_counter()
+        try:
+            return self._reader.read()
+        finally:
+            self._times_ms.append((time.perf_counter() - begin) * 1e3)
+
+
 def reader_of(device: Any) -> Reader:
-    return open_reader(device.uuid, lambda: device.oracle_pid)
+    return TimedReader(open_reader(device.uuid, lambda: device.oracle_pid), device.readings_ms)
 
 
 def pool_of(devices: Sequence[KeptDevice]) -> DevicePool:
@@ -101,7 +119,7 @@ class Steady:
     counts: dict[str, int] = field(default_factory=dict)
     """Device -> evaluations."""
     stages_ms: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Device -> stage -> mean over evaluations; none for what did not happen counts as 0."""
+    """Device -> stage -> mean over evaluations, 0 for what did not happen; ``readings`` is the pool's own."""
 
 
 def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seconds: float, threads: int) -> Steady:
@@ -133,7 +151,8 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
             by_case.setdefault(name, []).append(latency)
         found.latencies[str(device.visible)] = {name: statistics.median(each) for name, each in by_case.items()}
         found.counts[str(device.visible)] = len(device.measured)
-        found.stages_ms[str(device.visible)] = means([stages for _, stages in device.stages_ms])
+        readings = {"readings": sum(device.readings_ms) / max(1, len(device.measured))}
+        found.stages_ms[str(device.visible)] = means([stages for _, stages in device.stages_ms]) | readings
     return found
 
 
