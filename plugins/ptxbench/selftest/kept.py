@@ -24,6 +24,7 @@ from ptxbench.records import Build, Cubin, Evidence, KernelSass
 from ptxbench.records.base import Record, Sha256, first_fault
 from ptxbench.records.texts import placeless
 from ptxbench.selftest.subjects import Subject
+from ptxbench.verdict.useful_work import EXIT
 
 FOLDER = Path("tests", "evidence")
 PLAIN_BYTES = 1 << 20
@@ -220,11 +221,12 @@ def _slim_cubin(cubin: Cubin, arch: Arch) -> Cubin:
 
 
 def slim_evidence(evidence: Evidence | None, arch: Arch) -> Evidence | None:
-    """What the judge reads of evidence, without folders of this machine: of instruction counts only the target's."""
+    """What the judge reads of evidence, without folders of this machine: of instruction counts the target's, and those
+    that tell how often a report counts a thread."""
     if evidence is None:
         return None
     found = evidence.instructions
-    counts = tuple(count for count in found.counts if arch.selects(count.opcode) or arch.is_matrix(count.opcode))
+    counts = tuple(count for count in found.counts if count.opcode == EXIT or arch.selects(count.opcode))
     instructions = found.model_copy(update={"counts": counts, "kernels": found.kernels or _kernels(evidence)})
     run = evidence.run.model_copy(update={"stages_ms": {}, "output_tail": evidence.run.output_tail[:200]})
     slim = evidence.model_copy(update={"instructions": instructions, "run": run})

@@ -10,11 +10,13 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.replay import ReplayProfiler
+from ptxbench.records import KernelLaunch
 from ptxbench.selftest import switching, tables
 from ptxbench.selftest.kept import Store, read, slim_evidence
 from ptxbench.selftest.measuring import Bench, Judged, Plan, harness_commit, judged_of
 from ptxbench.selftest.subjects import Subject
 from ptxbench.toolchain import Toolchain
+from ptxbench.verdict.useful_work import useful_share
 from tests.conftest import ROOT
 from tests.unit import factories as make
 
@@ -160,3 +162,17 @@ def test_what_is_kept_names_no_folder_of_this_machine(subjects: tuple[Subject, .
     slim = slim_evidence(make.make_evidence(run=run), subjects[0].case.arch)
     assert slim is not None
     assert slim.run.message == "cannot load libcublas.so: no"
+
+
+def test_what_is_kept_leads_to_the_same_share_of_work(subjects: tuple[Subject, ...]) -> None:
+    case = subjects[0].case
+    counts = (make.make_counts(make.HGMMA, 2**30), make.make_counts("EXIT", 2 * 1280), make.make_counts("FFMA", 7))
+    launch = KernelLaunch(
+        name=make.KERNEL, grid=(10, 1, 1), block=(128, 1, 1), dynamic_smem_bytes=0, registers=168, launches_per_call=1.0
+    )
+    whole = make.make_evidence(run=make.make_run(launches=(launch,)), instructions=make.make_instructions(*counts))
+    slim = slim_evidence(whole, case.arch)
+    assert slim is not None
+    assert {count.opcode for count in slim.instructions.counts} == {make.HGMMA, "EXIT"}
+    shares = [useful_share(case, each.instructions.counts, each.run.launches) for each in (whole, slim)]
+    assert shares[0] == shares[1] == useful_share(case, [make.make_counts(make.HGMMA, 2**29)])
