@@ -117,4 +117,3 @@ def test_of_two_repairs_a_rationale_may_be_of_either(run: Path, tmp_path: Path) 
     shutil.copy(run / REPAIRS, other)
     edit(other / REPAIRS, another_kernel)
     assert dataset(run, other, run / "rationales") == 5
-

@@ -100,7 +100,7 @@ def test_the_verdict_carries_it_only_where_the_counts_are_trusted() -> None:
 
 
 def test_every_stored_report_counts_each_thread_once_or_twice() -> None:
-    """And once where a call has one kernel. Another number would mean that ``EXIT`` does not tell what it is taken for."""
+    """And once where a call has one kernel. Any other number would mean that ``EXIT`` tells something else."""
     times = {True: set[float](), False: set[float]()}
     for path in (ROOT / "generated").glob("examples/*/turns/*/turn*.json"):
         evidence = TurnRecord.model_validate_json(path.read_bytes()).evidence
