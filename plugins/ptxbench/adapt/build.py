@@ -19,6 +19,7 @@ from ptxbench.adapt.manifest import MANIFEST, Manifest, PoolInput
 from ptxbench.adapt.model import RATIONALES, REPAIRS, Correct, Failure, Rationale, Repair, TrainingRecord, read_lines
 from ptxbench.adapt.rationale import subject_of
 from ptxbench.adapt.recipe import Selection
+from ptxbench.adapt.repair_proof import read_repairs, taught
 from ptxbench.adapt.training_record import Counter, training_record
 from ptxbench.errors import InputError
 from ptxbench.files import write_whole
@@ -106,7 +107,8 @@ class _Pool:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self.inputs: list[PoolInput] = []
-        self.repaired: set[str] = set()
+        self.repairs: dict[str, list[Repair]] = {}
+        """By id: as many as files hold one."""
         self.rationales: list[Rationale] = []
         places: set[Path] = set()
         for folder in folders:
@@ -121,13 +123,18 @@ class _Pool:
                 )
             for path in found:
                 self._read(path)
-        self.repaired |= {one.id for one in self.rationales}
+
+    @property
+    def repaired(self) -> set[str]:
+        """Ids of what a repair or a rationale of one is known of."""
+        return {*self.repairs, *(one.id for one in self.rationales)}
 
     def _read(self, path: Path) -> None:
         count = 0
         if path.name == REPAIRS:
-            repairs = read_lines(Repair, path)
-            self.repaired |= {one.id for one in repairs}
+            repairs = read_repairs(path)
+            for one in repairs:
+                self.repairs.setdefault(one.id, []).append(one)
             count = len(repairs)
         else:
             rationales = read_lines(Rationale, path)
@@ -142,7 +149,8 @@ def _explained(collected: Collected, pool: _Pool, order: Order) -> list[Rational
     funnel, selection = collected.funnel, order.selection
     records = collected.records
     if selection.recipe.kind == "fixit":
-        records = funnel.keep("repaired", records, lambda one: "" if one.id in pool.repaired else "no repair")
+        repaired = pool.repaired
+        records = funnel.keep("repaired", records, lambda one: "" if one.id in repaired else "no repair")
     known = {one.id for one in pool.rationales}
     chosen = _chosen(pool.rationales, order, collected.model)
     step = (
@@ -158,6 +166,7 @@ def _explained(collected: Collected, pool: _Pool, order: Order) -> list[Rational
     for one in kept:
         _refuse_another(one, chosen[one.id])
         _refuse_wrong(chosen[one.id])
+        _refuse_other_repair(chosen[one.id], pool.repairs.get(one.id, []))
     return [chosen[one.id] for one in kept]
 
 
@@ -203,6 +212,18 @@ def _refuse_wrong(rationale: Rationale) -> None:
         raise InputError(
             f"rationale {rationale.id}: expected a kernel that was judged correct, found {verdict.outcome}; "
             "take it out of the file, or repair the failure again"
+        )
+
+
+def _refuse_other_repair(rationale: Rationale, repairs: Sequence[Repair]) -> None:
+    """Where the repair itself is given too, the rationale must be of it. Raises InputError."""
+    mine = rationale.repair
+    if repairs and not any(
+        one.source == mine.source and taught(one.verdict) == taught(mine.verdict) for one in repairs
+    ):
+        raise InputError(
+            f"rationale {rationale.id}: expected the kernel and verdict that {REPAIRS} has, found others; explain the "
+            "repairs again"
         )
 
 

@@ -34,7 +34,7 @@ class Manifest(Record):
 
     schema_version: Literal[1] = 1
     name: str
-    """As the recipe was asked for: of a recipe, or of one of the paper's seven."""
+    """As the recipe was asked for: its name, also where it is a user's file, or that of one of the paper's seven."""
     recipe: str
     """Name of the recipe."""
     recipe_content: Recipe

@@ -14,6 +14,7 @@ from ptxbench.adapt.dossier import Dossiers, TeacherTerms
 from ptxbench.adapt.model import CORRECTS, REPAIRS, Correct, Rationale, Repair, read_lines
 from ptxbench.adapt.rationale import Left, Refused, Subject, Writer, Written
 from ptxbench.adapt.rationale_rules import Window
+from ptxbench.adapt.repair_proof import read_repairs
 from ptxbench.adapt.teacher import engaged, held, total
 from ptxbench.agent.budget import Limits
 from ptxbench.errors import InfrastructureError, InputError
@@ -89,7 +90,8 @@ def _add(session: Session, name: str, future: Future[Written | Refused | Left]) 
 def read_kernels(path: Path) -> Sequence[Repair | Correct]:
     """Repairs, or for KernelGen correct turns, by what the first line of a file is.
 
-    Raises InputError for a file that cannot be read, is of other records, or is empty.
+    Raises InputError for a file that cannot be read, is of other records, is empty, or holds a repair that is not what
+    its run says.
     """
     try:
         with path.open("rb") as file:
@@ -99,7 +101,7 @@ def read_kernels(path: Path) -> Sequence[Repair | Correct]:
     wanted = f"{path}: expected kernels to explain, as `ptxbench fixit` writes to {REPAIRS} and {CORRECTS}"
     if "outcome" in keys:
         raise InputError(f"{wanted}, found failures; repair them first, and explain the {REPAIRS} of that")
-    found = read_lines(Repair, path) if "failure" in keys else read_lines(Correct, path)
+    found = read_repairs(path) if "failure" in keys else read_lines(Correct, path)
     if not found:
         raise InputError(f"{wanted}, found none; see what the step before it printed")
     return found

@@ -86,7 +86,7 @@ class Selection(Record):
     """A recipe as it was asked for."""
 
     asked: str
-    """Name on the command line: of a recipe, of one of the paper's seven, or a file's stem."""
+    """Name on the command line: of a recipe or of one of the paper's seven; of a file the name that it gives itself."""
     recipe: Recipe
     reasoning: Reasoning = "any"
 
@@ -108,8 +108,8 @@ def find_recipe(name: str) -> Selection:
     Raises InputError for a name that is none, and a file that is no recipe.
     """
     if name.endswith((".yaml", ".yml")):
-        path = Path(name)
-        return Selection(asked=path.stem, recipe=read_yaml(path).parse(Recipe))
+        recipe = read_yaml(Path(name)).parse(Recipe)
+        return Selection(asked=recipe.name, recipe=recipe)
     adapter = series().get(name)
     path = _folder() / f"{adapter.recipe if adapter is not None else name}.yaml"
     if adapter is None and name not in recipe_names():

@@ -295,7 +295,10 @@ class RunEvidence(Record):
 
 
 class InstructionCount(Record):
-    """Executed counts of one opcode in one kernel, summed over its SASS lines and launches of one call."""
+    """Executed counts of one opcode in one kernel, summed over its SASS lines and the launches that the report has.
+
+    Those may be more than one call's (``ptxbench.verdict.useful_work.counted_times``).
+    """
 
     kernel: str
     opcode: str

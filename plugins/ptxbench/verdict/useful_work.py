@@ -39,8 +39,9 @@ def useful_share(case: Case, counts: Sequence[InstructionCount], launches: Itera
 def counted_times(counts: Iterable[InstructionCount], launches: Iterable[KernelLaunch]) -> dict[str, float]:
     """How often a report counts each thread of a call, by kernel: every thread that ends executes ``EXIT`` once.
 
-    Nsight Compute 2025.3 counted each twice in 17 of 21 evidences of several kernels a call, and once in all of a
-    single one; why is unknown. Less than once is taken for once, and a kernel without both numbers is left out.
+    Nsight Compute 2025.3 counted each twice in 14 of the 18 stored evidences of several kernels a call, and once in
+    all 51 of a single one; why is unknown. Less than once is taken for once, and a kernel without both numbers is left
+    out.
     """
     ended: dict[str, int] = defaultdict(int)
     for count in counts:

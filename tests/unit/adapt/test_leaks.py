@@ -216,3 +216,15 @@ def test_a_line_with_a_comment_within_it_is_caught():
 def test_ordinary_thoughts_are_none(said: str):
     found = leaks_in(f"{HONEST} {said}", kernel=KERNEL, known=("task", FAILED, "kernel.cu:3: error"))
     assert found == ()
+
+
+def test_the_page_quotes_what_is_caught_and_what_is_not():
+    page = (ROOT / "docs" / "adaptation-teachers.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith("| `leak` of a marker"))
+    caught, _, spoken = row.partition(", ...")
+    for quoted, kinds in ((caught, {"marker"}), (spoken, set())):
+        quotes = re.findall(r'"([^"]+)"', quoted)
+        assert len(quotes) >= 2
+        for quote in quotes:
+            said = f"I see that {quote} a wait behind the loop."
+            assert {leak.kind for leak in leaks_in(said, kernel="", known=[])} == kinds, quote

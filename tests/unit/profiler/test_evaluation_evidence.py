@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -91,9 +92,9 @@ def stand_ins(
     drift: Callable[..., tuple[int, ...]] = lambda *_: (1000,),
 ) -> tuple[Any, Any]:
     """A workload's state without a device; spares and baselines in one, which do no more than they are told."""
-    nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh", settle=lambda: None)
+    nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh")
     nothing.take, nothing.retire, nothing.drift = take, lambda _: done("retire"), drift
-    nothing.reap = lambda: done("reap")
+    nothing.reap, nothing.settle, nothing.warm = (partial(done, step) for step in ("reap", "settle", "warm"))
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
@@ -170,7 +171,7 @@ def test_an_endless_call_is_located_once_its_process_is_ended(
     program = candidate(f'time.sleep(60) if {endless} else None; return ["_Z4workv"]')
     evidence = evidence_of(start, program, done=done.append)
     assert evidence.stage == stage
-    assert seen == ([["retire", "reap", str(JOB)]] if stage else [])
+    assert seen == ([["settle", "retire", "reap", str(JOB)]] if stage else [])
     assert evidence.waiting == ((place,) if stage else ())
     assert evidence.status is (RunStatus.TIMEOUT if stage else RunStatus.COMPLETED)
 
@@ -233,17 +234,51 @@ def test_where_the_library_was_disturbed_it_is_timed_again_alone(start: Start, f
     done: list[str] = []
 
     def drift(state: Any, iterations: int) -> tuple[int, ...]:
-        if done:
+        if "retire" in done:
             return (1010,) * iterations
         if fails:
             raise InfrastructureError("baseline_unavailable", "it failed beside the candidate")
         return (1500,) * iterations
 
     evidence = evidence_of(start, candidate('return ["_Z4workv"]'), drift=drift, done=done.append)
-    assert done[:2] == ["retire", "reap"]
+    assert done == ["settle", "warm", "retire", "settle", "retire"], "nothing is timed beside a context's creation"
     assert evidence.baseline is not None
     assert evidence.baseline.drift_span_ns == (1010,) * 3
     assert evidence.status is RunStatus.COMPLETED
+
+
+def test_contexts_are_created_ahead_behind_the_last_timed_call(start: Start) -> None:
+    done: list[str] = []
+
+    def drift(state: Any, iterations: int) -> tuple[int, ...]:
+        done.append("time the library")
+        return (1000,) * iterations
+
+    def check(iteration: int) -> CheckedCall:
+        done.append("check")
+        return checked(iteration)
+
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), check, done.append, ("shifted",), drift)
+    assert evidence.status is RunStatus.COMPLETED
+    at = done.index("warm")
+    assert done.count("warm") == 1
+    assert done[:at].count("time the library") == TRIALS
+    assert done[at + 1 :] == ["check", "retire"], "the family's call, which nobody times"
+
+
+def test_no_context_is_created_ahead_beside_trials_that_are_not_all_run(start: Start) -> None:
+    done: list[str] = []
+    evidence_of(start, candidate('return ["_Z4workv"]'), lambda at: checked(at, mismatched=8), done.append)
+    assert done == ["settle", "retire"]
+
+
+def test_a_sandbox_that_cannot_be_had_ready_ahead_is_no_fault_of_the_candidate(start: Start) -> None:
+    def done(step: str) -> None:
+        if step == "warm":
+            raise InfrastructureError("sandbox_failed", "a worker process did not start")
+
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), done=done, families=("shifted",))
+    assert (evidence.status, len(evidence.families)) == (RunStatus.COMPLETED, 1)
 
 
 def test_what_was_loaded_is_looked_at_behind_the_trials(start: Start) -> None:

@@ -153,6 +153,14 @@ def test_what_the_driver_loads_by_itself_is_allowed(path: str, allowed: bool) ->
     assert shown(Mapped(frozenset(), 0), parse(text)) == {path: allowed}
 
 
+@pytest.mark.parametrize("other", ["/data/kernel.so", "/box/work/kernel.so", "/box/object/kernel.so (deleted)"])
+def test_nothing_hides_behind_the_name_of_the_own_object(other: str) -> None:
+    """Which is the only one that is told without its folder."""
+    text = "".join(f"7f00-7f10 r-xp 00000000 fd:01 7 {path}\n" for path in ("/box/object/kernel.so", other))
+    found = shown(Mapped(frozenset(), 0), parse(text), own="/box/object/kernel.so")
+    assert found == {"kernel.so": True, other: False}
+
+
 def test_lines_are_read_as_the_kernel_writes_them() -> None:
     text = (
         "00400000-00401000 r-xp 00000000 08:02 173521      /usr/bin/a b\n"

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from ptxbench.errors import InfrastructureError, InputError
-from ptxbench.profiler import open_profiler, protocol
+from ptxbench.profiler import local, open_profiler, protocol
 from ptxbench.profiler.http import HttpProfiler
+from ptxbench.profiler.pool import host
+from ptxbench.profiler.pool.pool import DevicePool
 from ptxbench.profiler.replay import ReplayProfiler
 from tests.conftest import compute_capability
 
@@ -30,6 +32,21 @@ def test_local_without_a_device_is_an_error_that_says_what_to_do(tmp_path: Path)
     with pytest.raises(InfrastructureError, match="use --profiler replay") as caught:
         open_profiler("local", root=tmp_path, evidence_roots=(tmp_path,))
     assert caught.value.kind == "no_device"
+
+
+@pytest.mark.parametrize(("found", "given"), [([], [None]), (["3"], [None]), (["3", "GPU-5e"], ["3", "GPU-5e"])])
+def test_local_is_a_pool_also_of_one_device_which_needs_no_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: list[str], given: list[str | None]
+) -> None:
+    """A pool's watch pauses, restarts and qualifies. The only device is the one that our own process would use."""
+    monkeypatch.setattr(local, "device_present", lambda: True)
+    monkeypatch.setattr(host, "visible_devices", lambda: found)
+    pool = open_profiler("local", root=tmp_path, evidence_roots=())
+    assert isinstance(pool, DevicePool)
+    devices = [slot.profiler for slot in pool._slots]
+    assert [device.visible for device in devices if isinstance(device, local.LocalProfiler)] == given
+    assert all(getattr(device, "_safety_cache", None) is not None for device in devices)
+    pool.close()
 
 
 @pytest.mark.parametrize("name", ["", "Local", "remote"])

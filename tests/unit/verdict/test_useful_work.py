@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxbench.records import KernelLaunch
+from ptxbench.records import KernelLaunch, TurnRecord
 from ptxbench.verdict import judge
-from ptxbench.verdict.useful_work import useful_share, warp_flops
-from tests.unit.factories import HGMMA, make_build, make_counts, make_evidence, make_instructions, suite_case
+from ptxbench.verdict.useful_work import counted_times, useful_share, warp_flops
+from tests.unit.factories import HGMMA, ROOT, make_build, make_counts, make_evidence, make_instructions, suite_case
 
 M, N, K = 8192, 7168, 5120
 TILES = (M // 64) * (N // 256) * (K // 16)
@@ -97,3 +97,14 @@ def test_the_verdict_carries_it_only_where_the_counts_are_trusted() -> None:
     odd = make_evidence(instructions=make_instructions(counts, outputs_match=False))
     assert judge(suite_case(), make_build(), odd).useful_share is None
     assert judge(suite_case(), make_build({"FFMA": 1}), good).useful_share is None
+
+
+def test_every_stored_report_counts_each_thread_once_or_twice() -> None:
+    """And once where a call has one kernel. Any other number would mean that ``EXIT`` tells something else."""
+    times = {True: set[float](), False: set[float]()}
+    for path in (ROOT / "generated").glob("examples/*/turns/*/turn*.json"):
+        evidence = TurnRecord.model_validate_json(path.read_bytes()).evidence
+        if evidence is not None and evidence.run.launches:
+            found = counted_times(evidence.instructions.counts, evidence.run.launches)
+            times[len(evidence.run.launches) > 1] |= set(found.values())
+    assert times == {True: {1.0, 2.0}, False: {1.0}}
