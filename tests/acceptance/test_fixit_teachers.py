@@ -101,6 +101,8 @@ def test_failures_are_repaired_in_the_benchmarks_own_loop(bench: Bench) -> None:
         assert len(server.seen) == 4
     assert "repaired: 1" in output
     assert "not repaired: 1" in output
+    for turn, outcome in enumerate(("extraction_error", "correct")):
+        assert f"teacher-{one.origin.key.case}-h100-v0-t0-turn{turn}: {outcome}: " in output
     (repair,) = read_lines(Repair, into)
     assert repair.failure == one
     assert (repair.source, repair.turns, repair.teacher) == (load("generic_gemm"), 2, "teacher")

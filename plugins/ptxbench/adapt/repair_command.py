@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,7 @@ def run(options: argparse.Namespace, root: Path) -> Result:
         concurrency=options.concurrency,
         limits=limits,
         trace_sets=tuple(options.trace_sets),
+        say=_say,
     )
     entry = find_teacher(options.teacher, options.models_file, limits)
     outcome = repair(failures, entry, Task(goal, options.turns), workshop)
@@ -78,6 +80,12 @@ def run(options: argparse.Namespace, root: Path) -> Result:
     if counts["not finished"]:
         lines.append("Run the same command again to go on with those that are not finished.")
     return Result(tuple(lines), 1 if any(counts[row] for row in GOES_ON) else 0)
+
+
+def _say(line: str) -> None:
+    """A device may take minutes for each answer, so that each is told as it comes; results alone go to stdout."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _counted(counts: dict[str, int]) -> Iterator[str]:

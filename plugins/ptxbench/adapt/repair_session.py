@@ -14,10 +14,12 @@ from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, suite_identit
 from ptxbench.agent.budget import Limits, Spent, spent_in
 from ptxbench.agent.conversation import Connection, ConversingModel, Telling
 from ptxbench.agent.identity import ModelTerms
+from ptxbench.agent.plan import Skipped
 from ptxbench.agent.run_cases import RunCases
 from ptxbench.agent.run_file import RUN_FILE
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.entry import ModelEntry
+from ptxbench.records import TurnRecord
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -36,6 +38,8 @@ class Workshop(NamedTuple):
     concurrency: int = 4
     limits: Limits = Limits()
     trace_sets: tuple[Path, ...] = ()
+    say: Callable[[str], None] = lambda _: None
+    """Hears of each answer when it is judged, and of what happened to devices meanwhile."""
 
 
 class Outcome(NamedTuple):
@@ -119,15 +123,24 @@ def _work(
         for plan in plans:
             for turn in range(plan.turns):
                 try:
-                    engine.turn(plan.key(turn))
+                    found = engine.turn(plan.key(turn))
                 except InfrastructureError as error:
                     faults[error.kind] = faults.get(error.kind, 0) + 1
+                    continue
+                _tell(workshop.say, found, engine.take_notes())
     finally:
         try:
             engine.close()
         finally:
             model.close()
     return faults
+
+
+def _tell(say: Callable[[str], None], found: TurnRecord | Skipped, notes: Sequence[str]) -> None:
+    for note in notes:
+        say(note)
+    if isinstance(found, TurnRecord):
+        say(f"{found.key}: {found.verdict.outcome.value}: {found.verdict.message.splitlines()[0][:120]}")
 
 
 def _model(store: RunStore, ledger: Ledger, teacher: Teacher, task: Task, evaluator: Evaluator) -> ConversingModel:
