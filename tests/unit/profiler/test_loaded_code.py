@@ -86,7 +86,8 @@ def seen(
     seen_at = [each._replace(files=frozenset(own if path == OBJECT else path for path in each.files)) for each in after]
     found = observe(worker, made.path, before, seen_at or [before])
     libraries = [
-        library.model_copy(update={"path": OBJECT}) if library.path == own else library for library in found.libraries
+        library.model_copy(update={"path": OBJECT}) if library.path == Path(own).name else library
+        for library in found.libraries
     ]
     return found.model_copy(update={"libraries": tuple(libraries)})
 
