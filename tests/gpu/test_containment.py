@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +18,7 @@ from ptxbench.profiler.local import LocalProfiler
 from ptxbench.records import Candidate, Evidence, RunStatus
 from tests.fixtures.kernels import load
 from tests.gpu.conftest import ROOT
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -34,8 +33,7 @@ def record() -> Iterator[dict[str, Any]]:
     found: dict[str, Any] = {"kernel": describe_here().model_dump()}
     yield found
     print(json.dumps(found, indent=1))  # noqa: T201 - shown with -s
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        (Path(folder) / "containment.json").write_text(json.dumps(found, indent=1) + "\n")
+    keep_figures("containment.json", found)
 
 
 def latency_ns(evidences: list[Evidence]) -> float:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import statistics
 import subprocess
@@ -24,6 +22,7 @@ from ptxbench.profiler.worker import SANDBOX_PROGRAM
 from ptxbench.records import Candidate, Evidence, RunStatus
 from ptxbench.toolchain import Built, Toolchain
 from tests.gpu.conftest import HERE, ROOT
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -182,8 +181,7 @@ def test_two_hundred_hostile_candidates(
         "processes_left": left,
         "rows": rows,
     }
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        (Path(folder) / "hostile.json").write_text(json.dumps(record, indent=1) + "\n")
+    keep_figures("hostile.json", record)
     assert faults == []
     assert left == []
     assert first_after.run.status is RunStatus.COMPLETED

@@ -6,8 +6,6 @@ on this driver is what no machine without a device can tell.
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from ptxbench.records import Candidate, LoadedCode, Outcome, Verdict
 from ptxbench.verdict import Rule, judge
 from tests.fixtures import kernels
 from tests.gpu.conftest import ROOT
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -53,8 +52,7 @@ def measured(
         "driver": evidence.device.driver,
         "loaded": None if loaded is None else loaded.model_dump(mode="json"),
     }
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        Path(folder, "loaded_code.json").write_text(json.dumps(RECORDS, indent=1) + "\n")
+    keep_figures("loaded_code.json", RECORDS)
     assert loaded is not None, verdict.message
     return loaded, verdict
 

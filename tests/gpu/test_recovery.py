@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import time
 from collections.abc import Iterator
@@ -19,6 +17,7 @@ from ptxbench.profiler.worker import SANDBOX_PROGRAM
 from ptxbench.records import Candidate, Evidence, RunStatus
 from tests.fixtures.kernels import load
 from tests.gpu.conftest import ROOT
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -109,8 +108,7 @@ def test_next_candidate_starts_at_once_and_reads_the_same(
     assert len(own_sandboxes(others)) <= SPARES
     own_profiler.close()
     assert own_sandboxes(others) == []
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        (Path(folder) / "recovery.json").write_text(json.dumps(record, indent=1) + "\n")
+    keep_figures("recovery.json", record)
 
 
 def test_workload_that_does_not_fit_is_named_and_the_oracle_lives_on(

@@ -8,10 +8,7 @@ and taken off. The figures go to ``$PTXBENCH_EVIDENCE_DIR/spin.json``.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -22,6 +19,7 @@ from ptxbench.profiler.procedure import timed_loop, timing_of
 from ptxbench.profiler.worker import Worker, sandbox_command
 from ptxbench.records import Candidate
 from tests.gpu.conftest import HERE
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from ptxbench.cases import Case
@@ -140,8 +138,7 @@ def test_kernels_of_known_duration_are_read_within_two_percent(spinner: Spinner)
             }
         )
     figures = {"start_ns": round(start_ns, 1), "spins": rows}
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        Path(folder, "spin.json").write_text(json.dumps(figures, indent=1) + "\n")
+    keep_figures("spin.json", figures)
     assert 0 < start_ns < START_NS, figures
     # Whatever the device's clock is, the range is the one that kernels have.
     assert rows[0]["true_ns"] < 20_000

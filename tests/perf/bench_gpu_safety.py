@@ -10,7 +10,6 @@ Plain is what somebody does by hand: racecheck over one call of the full workloa
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ptxbench.files import write_whole
 from ptxbench.profiler.safety_cache import SafetyCache
 from ptxbench.records import SAFETY_TOOLS, Candidate, ToolStatus
 from tests.perf.bench_gpu_evaluation import PRIMARY, reference
+from tests.support.figures import keep_figures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +39,7 @@ def figures() -> Iterator[dict[str, Any]]:
     """Figures by case, written behind the last one."""
     found: dict[str, Any] = {}
     yield found
-    if folder := os.environ.get("PTXBENCH_EVIDENCE_DIR"):
-        write_whole(Path(folder) / "safety_figures.json", (json.dumps(found, indent=1) + "\n").encode())
+    keep_figures("safety_figures.json", found)
 
 
 @pytest.mark.parametrize("name", PRIMARY)

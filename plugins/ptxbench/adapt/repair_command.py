@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,8 +85,9 @@ def run(options: argparse.Namespace, root: Path) -> Result:
 
 def _say(line: str) -> None:
     """A device may take minutes for each answer, so that each is told as it comes; results alone go to stdout."""
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    with suppress(OSError, ValueError):  # whoever read them may have gone, which is no reason to stop
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def _counted(counts: dict[str, int]) -> Iterator[str]:

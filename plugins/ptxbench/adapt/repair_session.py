@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -39,7 +40,7 @@ class Workshop(NamedTuple):
     limits: Limits = Limits()
     trace_sets: tuple[Path, ...] = ()
     say: Callable[[str], None] = lambda _: None
-    """Hears of each answer when it is judged, and of what happened to devices meanwhile."""
+    """Hears of each answer when it is judged, and of what happened to devices meanwhile; from several threads."""
 
 
 class Outcome(NamedTuple):
@@ -117,17 +118,18 @@ def _work(
         concurrency=workshop.concurrency,
         stop=teacher.stop,
         meter=teacher.meter,
+        told=partial(_tell, workshop.say),
     )
     faults: dict[str, int] = {}
     try:
         for plan in plans:
             for turn in range(plan.turns):
                 try:
-                    found = engine.turn(plan.key(turn))
+                    engine.turn(plan.key(turn))
                 except InfrastructureError as error:
                     faults[error.kind] = faults.get(error.kind, 0) + 1
-                    continue
-                _tell(workshop.say, found, engine.take_notes())
+                for note in engine.take_notes():
+                    workshop.say(note)
     finally:
         try:
             engine.close()
@@ -136,11 +138,10 @@ def _work(
     return faults
 
 
-def _tell(say: Callable[[str], None], found: TurnRecord | Skipped, notes: Sequence[str]) -> None:
-    for note in notes:
-        say(note)
+def _tell(say: Callable[[str], None], found: TurnRecord | Skipped) -> None:
     if isinstance(found, TurnRecord):
-        say(f"{found.key}: {found.verdict.outcome.value}: {found.verdict.message.splitlines()[0][:120]}")
+        reason = found.verdict.message.partition("\n")[0][:120]
+        say(f"{found.key}: {found.verdict.outcome.value}: {reason}")
 
 
 def _model(store: RunStore, ledger: Ledger, teacher: Teacher, task: Task, evaluator: Evaluator) -> ConversingModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from ptxbench.agent.evaluation import Evaluator
@@ -22,6 +22,7 @@ class Engine:
     ``plans`` is this process's whole share, in the order in which its turns will be asked for, so that up to
     ``concurrency`` trajectories overlap: models answer while kernels compile and others are measured. ``stop`` is set
     when the session ends; who else waits for something can look at it. ``meter`` hears what becomes of each turn.
+    ``told`` hears of each that ended without a fault, when it does, on the thread of its trajectory; it must not raise.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Engine:
         concurrency: int,
         stop: threading.Event | None = None,
         meter: Meter | None = None,
+        told: Callable[[TurnRecord | Skipped], None] = lambda _: None,
     ) -> None:
         self._plans = tuple(plans)
         self._store = store
@@ -41,6 +43,7 @@ class Engine:
         self._concurrency = concurrency
         self._stop = stop or threading.Event()
         self._meter = meter or Meter()
+        self._told = told
         self._runner = TrajectoryRunner(store, evaluator, profilers, self._stop.is_set, self._meter)
         self._turns: dict[str, Future[TurnRecord | Skipped]] = {
             str(plan.key(turn)): Future() for plan in self._plans for turn in range(plan.turns)
@@ -102,6 +105,8 @@ class Engine:
         if future.done():
             return
         self._meter.resolved(resolution)
+        if not isinstance(resolution, BaseException):
+            self._told(resolution)
         if isinstance(resolution, BaseException):
             future.set_exception(resolution)
         else:

@@ -297,7 +297,7 @@ class RunEvidence(Record):
 class InstructionCount(Record):
     """Executed counts of one opcode in one kernel, summed over its SASS lines and the launches that the report has.
 
-    Those may be more than one call's (``ptxbench.verdict.useful_work.counted_times``).
+    Those may be more than one call's: ``ptxbench.verdict.instruction_counts`` tells.
     """
 
     kernel: str

@@ -14,6 +14,7 @@ from ptxbench.records import Build, Evidence, ToolStatus, TurnRecord
 from ptxbench.report.cell import BaselineUse
 from ptxbench.report.document import CallRow, Instructions, LatencySamples, Roofline, TurnRow
 from ptxbench.report.summary import used_evidence
+from ptxbench.verdict.instruction_counts import counts_of_call
 from ptxbench.verdict.speed import believed_ns
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _instructions(build: Build | None, evidence: Evidence | None) -> Instruction
     executed: Counter[str] | None = None
     if evidence is not None and evidence.instructions.status is ToolStatus.OK:
         executed = Counter()
-        for count in evidence.instructions.counts:
+        for count in counts_of_call(evidence):
             executed[opcode_base(count.opcode)] += count.thread_inst_executed_true
     return Instructions(static=_sorted(static), executed=None if executed is None else _sorted(executed))
 

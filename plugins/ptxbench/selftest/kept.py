@@ -24,7 +24,7 @@ from ptxbench.records import Build, Cubin, Evidence, KernelSass
 from ptxbench.records.base import Record, Sha256, first_fault
 from ptxbench.records.texts import placeless
 from ptxbench.selftest.subjects import Subject
-from ptxbench.verdict.useful_work import EXIT
+from ptxbench.verdict.instruction_counts import EXIT
 
 FOLDER = Path("tests", "evidence")
 PLAIN_BYTES = 1 << 20

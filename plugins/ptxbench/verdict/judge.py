@@ -66,7 +66,7 @@ def judge(case: Case, build: Build, evidence: Evidence | None) -> Verdict:
         relative_rms=_largest(output.relative_rms for output in _outputs(used)),
         mismatch_share=_largest(output.mismatched / output.elements for output in _outputs(used) if output.elements),
         roofline_share=speed.roofline_share,
-        useful_share=useful_share(case, target.counts, used.run.launches) if used is not None and counted else None,
+        useful_share=useful_share(case, target.counts) if counted else None,
         flags=tuple(sorted(flag.value for flag in flags)),
     )
 

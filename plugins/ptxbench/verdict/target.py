@@ -17,6 +17,7 @@ from ptxbench.records import (
     Target,
     ToolStatus,
 )
+from ptxbench.verdict.instruction_counts import counts_of_call
 from ptxbench.verdict.kernel_names import is_kernel_of
 from ptxbench.verdict.quoting import quote
 from ptxbench.verdict.rules import Flag, TargetRule
@@ -91,7 +92,7 @@ def _dynamic(case: Case, build: Build, evidence: Evidence, static: dict[str, int
     if foreign:
         message = f"kernels ran under the profiler that are not in the object: {', '.join(map(quote, foreign[:3]))}"
         return TargetDecision(Target.UNKNOWN, TargetRule.FOREIGN_KERNEL, message, True, static)
-    counts = tuple(count for count in instructions.counts if _ran_when_timed(count.kernel, build, evidence))
+    counts = tuple(count for count in counts_of_call(evidence) if _ran_when_timed(count.kernel, build, evidence))
     difference = _difference(case, build, evidence, counts)
     if difference is not None:
         rule, flag = TargetRule.DIFFERS_UNDER_PROFILER, Flag.DIFFERS_UNDER_PROFILER

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, TrajectoryPlan
+from ptxbench.agent import Engine, Evaluator, Profilers, RunStore, Skipped, TrajectoryPlan
 from ptxbench.cases import Arch, Case
 from ptxbench.models import End, PastTurn, Proposal
 from ptxbench.profiler import Health, SafetyTool
@@ -16,6 +16,7 @@ from ptxbench.records import (
     Evidence,
     InstructionEvidence,
     SafetyEvidence,
+    TurnRecord,
 )
 from ptxbench.toolchain import Built
 from tests.unit.factories import (
@@ -151,7 +152,13 @@ class Bench:
     def plan(self, turns: int, trajectory: int = 0, case: Case | None = None) -> TrajectoryPlan:
         return TrajectoryPlan(self.model, case or suite_case(), 0, trajectory, turns)
 
-    def engine(self, *plans: TrajectoryPlan, concurrency: int = 1, compile_slots: int = 2) -> Engine:
+    def engine(
+        self,
+        *plans: TrajectoryPlan,
+        concurrency: int = 1,
+        compile_slots: int = 2,
+        told: Callable[[TurnRecord | Skipped], None] = lambda _: None,
+    ) -> Engine:
         toolchain = self.toolchain
         return Engine(
             plans,
@@ -159,4 +166,5 @@ class Bench:
             evaluator=Evaluator(lambda: toolchain, compile_slots),  # type: ignore[arg-type,return-value]
             profilers=Profilers(self.choice, lambda name: self.profiler),
             concurrency=concurrency,
+            told=told,
         )

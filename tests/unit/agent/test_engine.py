@@ -1,5 +1,6 @@
 """The trajectory loop: order, early ends, faults, resuming, stopping."""
 
+import itertools
 import threading
 import time
 
@@ -280,6 +281,22 @@ def test_trajectories_overlap_and_builds_are_limited(bench):
         assert isinstance(engine.turn(plan.key(0)), TurnRecord)
     engine.close()
     assert bench.toolchain.most == 2
+
+
+def test_a_turn_is_told_when_it_ends_whichever_is_awaited(bench):
+    ended, calls, told = threading.Event(), itertools.count(), []
+
+    def hear(found):
+        told.append(found)
+        ended.set()
+
+    bench.profiler.on_evaluate = lambda: next(calls) or ended.wait(20)
+    plans = [bench.plan(1, trajectory) for trajectory in range(2)]
+    engine = bench.engine(*plans, concurrency=2, told=hear)
+    awaited = [engine.turn(plan.key(0)) for plan in plans]
+    engine.close()
+    assert ended.is_set()
+    assert sorted(str(record.key) for record in told) == [str(record.key) for record in awaited]
 
 
 def test_two_engines_on_one_run_share_the_work(bench):

@@ -153,7 +153,7 @@ def test_what_the_driver_loads_by_itself_is_allowed(path: str, allowed: bool) ->
     assert shown(Mapped(frozenset(), 0), parse(text)) == {path: allowed}
 
 
-@pytest.mark.parametrize("other", ["/data/kernel.so", "/box/work/kernel.so", "/box/object/kernel.so (deleted)"])
+@pytest.mark.parametrize("other", ["/elsewhere/kernel.so", "/box/work/kernel.so", "/box/object/kernel.so (deleted)"])
 def test_nothing_hides_behind_the_name_of_the_own_object(other: str) -> None:
     """Which is the only one that is told without its folder."""
     text = "".join(f"7f00-7f10 r-xp 00000000 fd:01 7 {path}\n" for path in ("/box/object/kernel.so", other))

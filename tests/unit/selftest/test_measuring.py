@@ -16,6 +16,7 @@ from ptxbench.selftest.kept import Store, read, slim_evidence
 from ptxbench.selftest.measuring import Bench, Judged, Plan, harness_commit, judged_of
 from ptxbench.selftest.subjects import Subject
 from ptxbench.toolchain import Toolchain
+from ptxbench.verdict.instruction_counts import counts_of_call
 from ptxbench.verdict.useful_work import useful_share
 from tests.conftest import ROOT
 from tests.unit import factories as make
@@ -174,5 +175,5 @@ def test_what_is_kept_leads_to_the_same_share_of_work(subjects: tuple[Subject, .
     slim = slim_evidence(whole, case.arch)
     assert slim is not None
     assert {count.opcode for count in slim.instructions.counts} == {make.HGMMA, "EXIT"}
-    shares = [useful_share(case, each.instructions.counts, each.run.launches) for each in (whole, slim)]
+    shares = [useful_share(case, counts_of_call(each)) for each in (whole, slim)]
     assert shares[0] == shares[1] == useful_share(case, [make.make_counts(make.HGMMA, 2**29)])

@@ -15,6 +15,7 @@ from ptxbench.agent.feedback.targets import present_families, target_families
 from ptxbench.agent.feedback.wording import count, listed, milliseconds, percent, short_name
 from ptxbench.cases.arch import opcode_base
 from ptxbench.records import CORRECTNESS_CALL, OutputComparison, Safe, Target, ToolStatus
+from ptxbench.verdict.instruction_counts import counts_of_call
 from ptxbench.verdict.metrics import TARGET_SPEEDUP
 from ptxbench.verdict.precision import bound
 from ptxbench.verdict.rules import Flag, TargetRule
@@ -111,7 +112,7 @@ def _target(turn: Turn) -> Iterator[str]:
     verdict = turn.verdict
     if verdict.target is Target.EXECUTED:
         counts = Counter[str]()
-        for row in turn.evidence.instructions.counts:
+        for row in counts_of_call(turn.evidence):
             if turn.case.arch.selects(row.opcode) and row.thread_inst_executed_true > 0:
                 counts[row.opcode] += row.inst_executed
         shown = listed((f"{opcode} {number:,}" for opcode, number in counts.most_common()), _OPCODES)
@@ -158,7 +159,7 @@ def _mix(turn: Turn) -> Iterator[str]:
     if turn.evidence.instructions.status is not ToolStatus.OK:
         return
     counts = Counter[str]()
-    for row in turn.evidence.instructions.counts:
+    for row in counts_of_call(turn.evidence):
         counts[opcode_base(row.opcode)] += row.inst_executed
     total = sum(counts.values())
     if total:
