@@ -105,9 +105,8 @@ class Engine:
         if future.done():
             return
         self._meter.resolved(resolution)
-        if not isinstance(resolution, BaseException):
-            self._told(resolution)
         if isinstance(resolution, BaseException):
             future.set_exception(resolution)
         else:
+            self._told(resolution)
             future.set_result(resolution)
