@@ -30,8 +30,8 @@ PLAN_TIMEOUT_S = 900.0
 """FlashInfer compiles when it plans for the first time: 84 s for one wrapper (H200 host), more with two processors."""
 QUALIFYING_SHARE = 0.95
 """Share of the tolerance within which the library must stay on every checked draw. The official rule allows no element
-beyond it; a draw on which BF16 rounding brings the library itself that far tells nothing of an honest candidate. That
-the two fail on the same draws is likely, since both round the same values, and was not measured."""
+beyond it, and a draw on which BF16 rounding brings the library itself that far says little of a candidate. Another
+kernel rounds elsewhere and may go beyond it on other draws: ``CheckedCall.is_near_miss``."""
 MAX_REDRAWS = 8
 
 
@@ -144,20 +144,31 @@ class Baselines:
         Raises InfrastructureError("reference_failed") when it leaves it on draw after draw.
         """
         for index in range(len(state.checked)):
-            check = self._check(state, index)
-            for _ in range(MAX_REDRAWS):
-                if not failed(check):
-                    break
-                state.replace_draw(index)
-                check = self._check(state, index)
-            if failed(check):
-                wrong = "; ".join(f"{out.name}: {out.mismatched} of {out.elements}" for out in check.outputs)
-                raise InfrastructureError(
-                    "reference_failed",
-                    f"{state.case.name}: {state.case.baseline.call} and the definition's reference disagree on draw "
-                    f"after draw (elements beyond {QUALIFYING_SHARE} of the tolerance: {wrong}); mend one of them",
-                )
+            check = self._qualify_draw(state, index)
         return check
+
+    def redraw(self, state: WorkloadState, draw: CheckedDraw) -> CheckedDraw:
+        """Put a qualified draw in the place of one that a candidate missed narrowly. Raises as ``qualify`` does."""
+        index = next(index for index, each in enumerate(state.checked) if each is draw)
+        state.replace_draw(index)
+        self._qualify_draw(state, index)
+        return state.checked[index]
+
+    def _qualify_draw(self, state: WorkloadState, index: int) -> CheckedCall:
+        check = self._check(state, index)
+        for _ in range(MAX_REDRAWS):
+            if not failed(check):
+                return check
+            state.replace_draw(index)
+            check = self._check(state, index)
+        if not failed(check):
+            return check
+        wrong = "; ".join(f"{out.name}: {out.mismatched} of {out.elements}" for out in check.outputs)
+        raise InfrastructureError(
+            "reference_failed",
+            f"{state.case.name}: {state.case.baseline.call} and the definition's reference disagree on draw "
+            f"after draw (elements beyond {QUALIFYING_SHARE} of the tolerance: {wrong}); mend one of them",
+        )
 
     def _exact(self, state: WorkloadState) -> ExactErrors | None:
         """Errors of library and reference on the draw that was run last, against an oracle of higher precision."""

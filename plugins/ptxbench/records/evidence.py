@@ -81,9 +81,9 @@ CORRECTNESS_CALL = -1
 """``CheckedCall.iteration`` of a trial's correctness call."""
 TIMED_MISMATCH_SHARE = 1e-6
 """Share of an output's elements that a timed iteration may have beyond tolerance. The official rule allows none and is
-applied to the correctness calls. Seen once in some 10^10 elements: one beyond it, in a causal backward pass of a kernel
-with cuDNN's scale-relative error (2.6e-3, H200); taken for BF16 rounding. An iteration that did not do its work is
-wrong nearly everywhere."""
+applied to the correctness calls. Three elements were seen beyond it in 96 checked calls of honest causal backward
+passes, in two of the calls (2 * 10^8 elements of dQ and dK each, H200): BF16 rounding of P (dO V^T - delta). An
+iteration that did not do its work is wrong nearly everywhere."""
 
 
 def tolerated_mismatches(iteration: int, elements: int) -> float:
@@ -103,6 +103,22 @@ class CheckedCall(Record):
     def disagrees(self, output: OutputComparison) -> bool:
         """Whether one of its outputs is further from the reference than this kind of call may be."""
         return output.mismatched > tolerated_mismatches(self.iteration, output.elements) or output.nan > 0
+
+    @property
+    def is_near_miss(self) -> bool:
+        """Whether a correctness call failed by so few elements that rounding may have done it: as many as a timed
+        iteration may have, all of them finite. Rounding differs from kernel to kernel, so that no choice of the draw
+        spares every honest one; another draw tells it from a fault."""
+        return (
+            self.iteration == CORRECTNESS_CALL
+            and self.inputs_intact
+            and self.guards_intact
+            and any(map(self.disagrees, self.outputs))
+            and all(
+                output.mismatched <= TIMED_MISMATCH_SHARE * output.elements and output.not_finite == 0
+                for output in self.outputs
+            )
+        )
 
 
 OFFICIAL_FAMILY = "normal"
@@ -151,6 +167,8 @@ class Trial(Record):
     """Names the workload state that the inputs belong to. The keys that they are made from are secret and not kept."""
     family: str
     checks: tuple[CheckedCall, ...]
+    near_miss: CheckedCall | None = None
+    """A correctness call on a draw that the one in ``checks`` replaces (``CheckedCall.is_near_miss``), at most one."""
     guards_intact: bool
     """Guard bands around every buffer after all calls of the trial; ``CheckedCall`` has them as of that call."""
     timing: Timing | None = None

@@ -31,6 +31,7 @@ from ptxbench.records import (
     RunStatus,
     WaitingPlace,
 )
+from ptxbench.records.mismatch import MismatchPattern
 from tests.unit.profiler.stand_in import READY, Start
 from tests.unit.profiler.test_mappings import extension
 
@@ -82,6 +83,14 @@ def checked(iteration: int, mismatched: int = 0) -> CheckedCall:
         max_abs_error=0.0, max_rel_error=0.0, rms_error=0.0, rms_reference=1.0,
     )  # fmt: skip
     return CheckedCall(iteration=iteration, outputs=(output,), inputs_intact=True, guards_intact=True)
+
+
+def missed(mismatched: int) -> CheckedCall:
+    """A correctness call of which so many elements of ten million are beyond tolerance."""
+    call = checked(-1, mismatched)
+    where = MismatchPattern(axes=(), zeros=0, infinite=0) if mismatched else None
+    output = call.outputs[0].model_copy(update={"shape": (10**7,), "elements": 10**7, "where": where})
+    return call.model_copy(update={"outputs": (output,)})
 
 
 def stand_ins(
@@ -143,6 +152,29 @@ def test_a_failed_check_stays_the_reason_when_no_recording_can_be_had(start: Sta
     )
     assert [check.outputs[0].mismatched for trial in evidence.trials for check in trial.checks] == [8]
     assert evidence.status is RunStatus.COMPLETED
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_correctness_call_that_missed_narrowly_is_made_once_more_on_another_draw(start: Start, again: int) -> None:
+    """Honest kernels round differently from the library, so no draw is safe for all of them."""
+    answers = iter([1, again])
+
+    def check(iteration: int) -> CheckedCall:
+        return missed(next(answers, 0)) if iteration < 0 else checked(iteration)
+
+    redrawn: list[object] = []
+    worker = start(candidate('return ["_Z4workv"]'))
+    worker.wait_ready()
+    state, nothing = stand_ins(lambda: worker, check)
+    nothing.redraw = lambda of, draw: redrawn.append(draw) or draw
+    evidence = _Attempt(state, BASELINE, nothing, Stopwatch()).run(dict(JOB), nothing)
+    assert evidence.status is RunStatus.COMPLETED
+    first = evidence.trials[0]
+    assert first.near_miss == missed(1)
+    assert first.checks[0] == missed(again)
+    assert len(evidence.trials) == (1 if again else TRIALS)
+    assert len(redrawn) == 1
+    assert all(trial.near_miss is None for trial in evidence.trials[1:])
 
 
 def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:

@@ -1,9 +1,16 @@
 """What the judge makes of outputs: shapes, elements, calls of the timed loop, inputs that were written to."""
 
-from ptxbench.records import Outcome, Verdict
+from typing import Any
+
+import pytest
+
+from ptxbench.records import CheckedCall, Outcome, Verdict
+from ptxbench.records.mismatch import MismatchPattern
 from ptxbench.verdict import Rule, judge
 from tests.unit.factories import make_build, make_call, make_comparison, make_evidence, make_run, make_trial, suite_case
 from tests.unit.verdict.parts import one_bad_output, one_bad_trial, run_verdict
+
+FINITE = MismatchPattern(axes=(), zeros=0, infinite=0)
 
 
 def test_a_modified_input_comes_before_right_numbers() -> None:
@@ -44,6 +51,39 @@ def test_right_when_checked_and_wrong_when_timed() -> None:
 def test_rounding_in_a_timed_iteration_is_not_cheating() -> None:
     # One element in a million of 8192 x 7168 is 58.
     assert one_bad_output(iteration=31, mismatched=58).correct
+
+
+def near_miss(**changes: Any) -> CheckedCall:
+    """A correctness call that failed by rounding: some elements, all finite, whose pattern is known."""
+    return make_call(outputs=(make_comparison(**{"mismatched": 2, "where": FINITE} | changes),))
+
+
+def test_a_correctness_call_that_missed_narrowly_is_replaced_by_one_on_another_draw() -> None:
+    verdict = one_bad_trial(near_miss=near_miss())
+    assert verdict.correct
+    assert verdict.message.endswith("; correctness calls repeated on another draw: 1, for 2 elements beyond it")
+
+
+def test_a_second_miss_decides() -> None:
+    again = one_bad_trial(near_miss=near_miss(), checks=(near_miss(),))
+    assert (again.outcome, again.rule) == (Outcome.NUMERICAL_ERROR, Rule.MISMATCH)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"mismatched": 59}, {"nan": 1}, {"where": FINITE.model_copy(update={"infinite": 1})}, {"where": None}],
+    ids=str,
+)
+def test_more_than_rounding_is_replaced_by_nothing(changes: dict[str, Any]) -> None:
+    assert one_bad_trial(near_miss=near_miss(**changes)).rule == Rule.MISMATCH
+
+
+def test_what_is_no_mismatch_is_no_near_miss() -> None:
+    assert near_miss().is_near_miss
+    assert not make_call().is_near_miss
+    assert not near_miss().model_copy(update={"iteration": 3}).is_near_miss
+    assert one_bad_trial(near_miss=near_miss().model_copy(update={"inputs_intact": False})).rule == Rule.INPUTS_MODIFIED
+    assert one_bad_trial(near_miss=near_miss().model_copy(update={"guards_intact": False})).rule == Rule.MISMATCH
 
 
 def test_a_later_correctness_call_comes_before_an_earlier_timed_one() -> None:
