@@ -46,6 +46,8 @@ class KeptDevice(LocalProfiler):
         super().__init__(root=ROOT, visible=name)
         self.measured: list[tuple[str, float]] = []
         """Case and latency, ns."""
+        self.ends: list[float] = []
+        """When each was done, s."""
         self.stages_ms: list[tuple[str, dict[str, float]]] = []
         """Case and what its evaluation took by stage; ``asked`` is the whole of it as whoever asks sees it."""
         self.readings_ms: list[float] = []
@@ -57,12 +59,14 @@ class KeptDevice(LocalProfiler):
         assert evidence is not None
         asked = {"asked": (time.perf_counter() - begin) * 1e3}
         self.measured.append((case.name, latency_ns(evidence)))
+        self.ends.append(time.monotonic())
         self.stages_ms.append((case.name, evidence.run.stages_ms | asked))
         return evidence
 
     def forget(self) -> None:
         """What is measured from now on counts."""
         self.measured.clear()
+        self.ends.clear()
         self.stages_ms.clear()
         self.readings_ms.clear()
 
@@ -123,12 +127,10 @@ class Steady:
 
 
 def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seconds: float, threads: int) -> Steady:
-    """Evaluate the workloads in turns for so long. The rate is over whole turns, from the first end on: what begins and
-    what ends the time are no part of it, and no workload is counted more often than another."""
+    """Evaluate the workloads in turns for so long, and what has begun then to its end."""
     pool = pool_of(devices)
     for device in devices:
         device.forget()
-    ends: list[float] = []
     supply, lock, deadline = itertools.cycle(work), threading.Lock(), time.monotonic() + seconds
 
     def client() -> None:
@@ -136,15 +138,12 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
             with lock:
                 case, built = next(supply)
             assert pool.evaluate(case, built) is not None
-            ends.append(time.monotonic())
 
     try:
         run_threads(client, threads)
     finally:
         pool.close()
-    within = sorted(end for end in ends if end < deadline)
-    counted = (len(within) - 1) // len(work) * len(work)
-    found = Steady(per_minute=counted / (within[counted] - within[0]) * 60)
+    found = Steady(per_minute=sum(rate(device, len(work)) for device in devices))
     for device in devices:
         by_case: dict[str, list[float]] = {}
         for name, latency in device.measured:
@@ -154,6 +153,17 @@ def feed(devices: Sequence[KeptDevice], work: Sequence[tuple[Case, Built]], seco
         readings = {"readings": sum(device.readings_ms) / max(1, len(device.measured))}
         found.stages_ms[str(device.visible)] = means([stages for _, stages in device.stages_ms]) | readings
     return found
+
+
+def rate(device: KeptDevice, workloads: int) -> float:
+    """Evaluations per minute with each workload as often as any other: from the mean time between the end of one of
+    them and the end before it. What a limited time cuts off at its ends is no part of it, whichever workload that is.
+    """
+    gaps: dict[str, list[float]] = {}
+    for (name, _), before, end in zip(device.measured[1:], device.ends, device.ends[1:], strict=False):
+        gaps.setdefault(name, []).append(end - before)
+    assert len(gaps) == workloads
+    return 60 * workloads / sum(map(statistics.mean, gaps.values()))
 
 
 def means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:

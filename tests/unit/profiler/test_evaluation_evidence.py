@@ -166,7 +166,12 @@ def test_a_correctness_call_that_missed_narrowly_is_made_once_more_on_another_dr
     worker = start(candidate('return ["_Z4workv"]'))
     worker.wait_ready()
     state, nothing = stand_ins(lambda: worker, check)
-    nothing.redraw = lambda of, draw: redrawn.append(draw) or draw
+
+    def redraw(_: Any, draw: Any) -> Any:
+        redrawn.append(draw)
+        return draw
+
+    nothing.redraw = redraw
     evidence = _Attempt(state, BASELINE, nothing, Stopwatch()).run(dict(JOB), nothing)
     assert evidence.status is RunStatus.COMPLETED
     first = evidence.trials[0]

@@ -55,7 +55,8 @@ def test_rounding_in_a_timed_iteration_is_not_cheating() -> None:
 
 def near_miss(**changes: Any) -> CheckedCall:
     """A correctness call that failed by rounding: some elements, all finite, whose pattern is known."""
-    return make_call(outputs=(make_comparison(**{"mismatched": 2, "where": FINITE} | changes),))
+    values: dict[str, Any] = {"mismatched": 2, "where": FINITE} | changes
+    return make_call(outputs=(make_comparison(**values),))
 
 
 def test_a_correctness_call_that_missed_narrowly_is_replaced_by_one_on_another_draw() -> None:
