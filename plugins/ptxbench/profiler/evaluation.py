@@ -222,7 +222,7 @@ class _Attempt:
     def _warm_ahead(self) -> None:
         """Nothing is timed any more, unless the library has to be, which waits for these contexts first."""
         with suppress(InfrastructureError):  # a spare that does not start is dropped, and no fault of this candidate
-            self._spares.warm()
+            self._spares.warm(beside_candidate=True)
 
     def _time_library(self, baselines: Baselines) -> None:
         try:
