@@ -58,7 +58,7 @@ class Recording(Record):
     """Ns from the first activity's start to the last one's end; 0 where the device did nothing."""
     activities: tuple[Count, ...]
     stray: Count
-    """Activities that started outside every call."""
+    """Activities that started outside every call, or outlasted theirs."""
     launches: Annotated[tuple[Launch, ...], Field(max_length=MAX_LAUNCHES)]
 
 
