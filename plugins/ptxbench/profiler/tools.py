@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sysconfig
 import time
@@ -45,6 +46,8 @@ GROWTH_CALLS = (4, 8)
 ring of buffers included, is there after four; what is allocated in every call has doubled after eight."""
 GROWTH_TIMEOUT_S = 60.0
 """For the calls of one such measurement."""
+MAX_REPORT_BYTES = 256 << 20
+"""Of a tool's report. Nsight Compute's lists every instruction of every launch, a hundred bytes and more each."""
 _POLL_S = 0.25
 
 
@@ -318,8 +321,17 @@ def _start(path: str, arguments: Callable[[Path], list[str]], *flags: str) -> tu
     return worker, report
 
 
+def _open_file(path: str, flags: int) -> int:
+    """Open what is no link, without waiting for whoever is at the other end of it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
 def _read(report: Path) -> str:
+    """The report so far. A candidate under a tool may put something else in its place: what is no file says nothing."""
     try:
-        return report.read_text(errors="replace")
+        with open(report, "rb", opener=_open_file) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            return file.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

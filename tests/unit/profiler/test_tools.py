@@ -3,6 +3,7 @@
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -336,3 +337,14 @@ def test_no_counts_is_failed_with_a_reason(body: str, words: str, install: Insta
     instructions = count()
     assert (instructions.status, instructions.counts, instructions.outputs_match) == (ToolStatus.FAILED, (), None)
     assert words in instructions.message
+
+
+@pytest.mark.parametrize("put", ["os.mkfifo(path)", "os.symlink('/dev/zero', path)", "os.mkdir(path)"])
+def test_something_else_in_the_place_of_the_report_holds_nobody_up(put: str, install: Install) -> None:
+    """Under a tool a candidate can write there; to read a pipe would be to wait for whoever writes to it."""
+    forge = "path = next(each for each in sys.argv if each.endswith('/report'))\n" + put + "\n"
+    install(f"{forge}{SERVING}{ANSWER}")
+    begun = time.monotonic()
+    assert sanitize().status is ToolStatus.FAILED
+    assert count().status is ToolStatus.FAILED
+    assert time.monotonic() - begun < 10
