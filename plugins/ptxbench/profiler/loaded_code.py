@@ -164,15 +164,14 @@ def _module(worker: Worker, told: _Told, own: Own) -> LoadedModule:
         matched: Literal["bytes", "code", "layout", "empty", ""] = "bytes"
     else:
         matched = _match(image, own) if image is not None else ""
+    names = [name.removeprefix(_TEXT)[:MAX_NAME_CHARS] for name in sorted(image.code)] if image else []
     return LoadedModule(
         sha256=told.sha256,
         bytes=told.bytes,
         from_candidate=matched in ("bytes", "code"),
         code_sha256=image.sha256 if image is not None else None,
         matched_by=matched,
-        kernels=tuple(name.removeprefix(_TEXT)[:MAX_NAME_CHARS] for name in sorted(image.code))[:MAX_KERNELS]
-        if image
-        else (),
+        kernels=tuple(names[:MAX_KERNELS]),
     )
 
 
