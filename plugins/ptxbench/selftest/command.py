@@ -57,7 +57,7 @@ def _given_for_the_corpora(options: argparse.Namespace) -> list[str]:
 def _expect_nothing_beside_repeat(options: argparse.Namespace) -> None:
     if beside := _given_for_the_corpora(options):
         raise InputError(
-            f"--repeat: expected no {beside[0]} beside it; it measures the reference solutions and nothing of the corpora"
+            f"--repeat: expected no {beside[0]} beside it; it measures the reference solutions, and no corpus"
         )
 
 
