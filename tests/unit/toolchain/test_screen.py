@@ -268,6 +268,11 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
             'extern "C" unsigned char blob[]; unsigned char blob[] = {0x50, 0xed, 0x55, 0xba, 1, 0};',
             "embedded-device-code",
         ),
+        (  # behind the beginning of another machine's
+            'extern "C" const unsigned char blob[] = {0x7f, 69, 76, 70, 2, 1, 0x7f, 69, 76, 70, 2, 1, 1, 0, '
+            "0,0,0,0,0,0,0,0, 2, 0, 190, 0}; const unsigned char* f() { return blob; }",
+            "embedded-device-code",
+        ),
         (
             'extern "C" const unsigned char blob[] = {0x7f, 69, 76, 70, 2, 1, 1, 0, 0,0,0,0,0,0,0,0, 2, 0, 190, 0};'
             "const unsigned char* f() { return blob; }",
