@@ -5,6 +5,7 @@ The tool starts the sandbox; the oracle stages inputs, asks for one call and com
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
@@ -307,10 +308,16 @@ def _ending(parsed: sanitizer.Report, fault: WorkerError | None) -> tuple[ToolSt
 
 
 def _start(path: str, arguments: Callable[[Path], list[str]], *flags: str) -> tuple[Worker, Path]:
-    """Start the sandbox under a tool whose report goes to a file in a folder of its own."""
+    """Start the sandbox under a tool whose report goes to a file in a folder of its own. Raises InfrastructureError."""
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="ptxbench-tool-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="ptxbench-tool-"))
+    except OSError as error:
+        raise InfrastructureError(
+            "disk_full" if error.errno == errno.ENOSPC else "sandbox_failed",
+            f"expected a folder for a tool's report in {tempfile.gettempdir()}: {error.strerror}; make room there",
+        ) from error
     report = folder / "report"
     try:
         worker = Worker(sandbox_command(*flags, prefix=[path, *arguments(report)]))

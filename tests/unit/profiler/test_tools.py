@@ -1,5 +1,7 @@
 """Finding the tools, and what becomes of their reports; a stand-in tool takes the place of tool and sandbox."""
 
+import errno
+import os
 import sys
 import sysconfig
 import tempfile
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import tools
 from ptxbench.profiler.tools import (
     GROWTH_CALLS,
@@ -348,3 +351,20 @@ def test_something_else_in_the_place_of_the_report_holds_nobody_up(put: str, ins
     assert sanitize().status is ToolStatus.FAILED
     assert count().status is ToolStatus.FAILED
     assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EACCES, "sandbox_failed")])
+def test_no_room_for_a_report_is_a_fault_with_its_name(
+    number: int, kind: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the end of the oracle, whose state takes a minute to build again."""
+
+    def full(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    install(SERVING)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    for run in (sanitize, count):
+        with pytest.raises(InfrastructureError, match=os.strerror(number)) as caught:
+            run()
+        assert caught.value.kind == kind
