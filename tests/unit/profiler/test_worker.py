@@ -116,7 +116,7 @@ def test_calls_end_at_the_deadline_for_all(start: Start) -> None:
     worker.deadline = time.monotonic() + 0.1
     fault = fault_of_call(worker)
     assert (fault.status, str(fault)) == (RunStatus.TIMEOUT, "no answer within the time for all calls")
-    assert time.monotonic() - worker.deadline < 20
+    assert time.monotonic() - worker.deadline < 5
 
 
 def test_message_that_never_ends_is_a_timeout(start: Start) -> None:
