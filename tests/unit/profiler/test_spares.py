@@ -193,3 +193,14 @@ def test_a_spare_that_fails_on_its_own_is_told_of_when_all_is_cleared_away(progr
         spares.settle()
     assert not spares._waiting
     assert not is_alive(used.process.pid)
+
+
+def test_a_context_that_was_under_way_before_the_candidate_fails_on_its_own(program: Path) -> None:
+    program.write_text(program.read_text().replace(IMPORTED, NO_MEMORY))
+    spares = Spares(1)
+    spares.replenish()
+    warm_all(spares)
+    spares.warm(beside_candidate=True)
+    with pytest.raises(InfrastructureError, match="cudaErrorMemoryAllocation"):
+        spares.take()
+    spares.close()
