@@ -14,13 +14,15 @@ import stat
 import subprocess
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.procedure import failed
 from ptxbench.profiler.processes import ending
 from ptxbench.profiler.replies import WorkerError
@@ -97,6 +99,19 @@ def _run_call(worker: Worker, stop_early: Callable[[], bool], begun: float, limi
     worker.finish_call()
 
 
+@contextmanager
+def _memory_is_the_candidate_s() -> Iterator[None]:
+    """Where device memory runs out meanwhile, the candidate took it. Raises WorkerError then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+        # A fault of ours would exclude the turn: a wrong kernel had better fill the device where it notices a tool.
+        words = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
+        raise WorkerError(RunStatus.RUNTIME_ERROR, words) from error
+
+
 def _under_tool(
     state: WorkloadState,
     job: dict[str, Any],
@@ -167,7 +182,8 @@ def _counted(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
     log = ""
     try:
         worker, report = _start(path, ncu.arguments, "--under-tool")
-        passed = _under_tool(state, job, worker).passed
+        with _memory_is_the_candidate_s():
+            passed = _under_tool(state, job, worker).passed
         log = _read(report)
         counts = ncu.parse(log)
         if not counts:
@@ -282,7 +298,8 @@ def _watched(
     fault: WorkerError | None = None
     try:
         finish = tool == "memcheck"
-        ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
+        with _memory_is_the_candidate_s():
+            ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
     except WorkerError as caught:
         fault = caught
         worker.notify("quit")

@@ -368,3 +368,22 @@ def test_no_room_for_a_report_is_a_fault_with_its_name(
         with pytest.raises(InfrastructureError, match=os.strerror(number)) as caught:
             run()
         assert caught.value.kind == kind
+
+
+def test_a_candidate_that_takes_all_memory_under_a_tool_is_to_blame(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the machinery would exclude the turn, and a wrong result with it."""
+    words = "CUDA error: out of memory"
+
+    def compare(*_: object) -> CheckedCall:
+        raise RuntimeError(words)
+
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    monkeypatch.setattr(StagedState, "compare", compare)
+    for found in (sanitize(), count()):
+        assert found.status is ToolStatus.FAILED
+        assert "too little device memory was left" in found.message
+    words = "CUDA error: an illegal memory access was encountered"
+    with pytest.raises(RuntimeError, match="illegal"):
+        sanitize()
