@@ -18,10 +18,17 @@ from ptxbench.service.command import add_options as add_serve_options
 from ptxbench.sizing.command import add_options as add_size_options
 
 USAGE_ERROR = 2
+UNREAD = 141
+"""As of a program that SIGPIPE ended: the answer was not read to its end."""
+_ANSWERING = frozenset({"judge", "compare", "selftest"})
+"""Commands whose exit status is an answer, which is not known before the end."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status: 0, 1 if the command found a difference, 2 for a usage error."""
+    """Run one command.
+
+    Returns the exit status: 0, 1 if the command found a difference, 2 for a usage error, 130 if it was interrupted.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.command is None:
@@ -35,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, such as ``head``, has what it wanted. Nothing may be flushed to it at exit.
         sys.stdout = None
-        return 0
+        return UNREAD if options.command in _ANSWERING else 0
     except KeyboardInterrupt:
         return 130
 
@@ -337,8 +344,15 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
 
 
 def _print(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sys.stdout = None  # at exit it could not be flushed either
+        raise InputError(f"expected to print the answer, found that it cannot be written: {error.strerror}") from error
 
 
 if __name__ == "__main__":

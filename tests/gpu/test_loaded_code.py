@@ -82,6 +82,14 @@ def test_ptx_under_the_name_of_a_kernel_is_foreign(gemm: Case, profiler: LocalPr
     assert (verdict.outcome, verdict.rule, verdict.speedup) == (Outcome.SCREENED, Rule.SCREEN_FOREIGN_MODULE, None)
 
 
+def test_a_context_of_its_own_is_told(gemm: Case, profiler: LocalProfiler, toolchain: Toolchain) -> None:
+    """What works in it no call waits for. A reference solution, which makes none, has nothing unknown (above)."""
+    loaded, verdict = measured("own_context", source_of("own_context"), gemm, profiler, toolchain)
+    assert "a CUDA context was created" in loaded.unknown
+    assert loaded.entry_points == ("cuCtxCreate",)
+    assert (verdict.outcome, verdict.rule, verdict.speedup) == (Outcome.SCREENED, Rule.SCREEN_DRIVER_ENTRY_POINT, None)
+
+
 def test_a_mapped_library_is_seen_from_outside(gemm: Case, profiler: LocalProfiler, toolchain: Toolchain) -> None:
     import torch
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ptxbench.profiler import comparison_kernel
 from ptxbench.profiler.device_code import supported
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.mismatch import disagree, mismatch_pattern, values
 from ptxbench.records import OutputComparison
 from ptxbench.records.mismatch import MismatchPattern
@@ -100,12 +101,12 @@ def describe(
 def _places(
     output: torch.Tensor, reference: torch.Tensor, atol: float, rtol: float
 ) -> tuple[tuple[tuple[int, ...], ...], MismatchPattern | None]:
-    import torch
-
     try:
         first = _first_mismatches(output, reference, atol, rtol)
         return first, mismatch_pattern(output, reference, atol=atol, rtol=rtol)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
         # Describing a kernel's errors must not turn into another error of the kernel's.
         return (), None
 

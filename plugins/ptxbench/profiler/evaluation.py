@@ -13,6 +13,7 @@ from typing import Any
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, disturbances, hang, loaded_code, mappings
 from ptxbench.profiler.defences import active
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
@@ -198,8 +199,6 @@ class _Attempt:
 
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
-        import torch
-
         with self._sandbox() as worker:
             try:
                 with self._watch.measure("load"):
@@ -214,7 +213,9 @@ class _Attempt:
                 return self._evidence(worker, job)
             except WorkerError as error:
                 return self._evidence(worker, job, error)
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not ran_out(error):
+                    raise
                 # There was enough when the state was built and the library ran.
                 message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
                 return self._evidence(worker, job, WorkerError(RunStatus.RUNTIME_ERROR, message))
@@ -241,7 +242,7 @@ class _Attempt:
     def _warm_ahead(self) -> None:
         """Nothing is timed any more, unless the library has to be, which waits for these contexts first."""
         with suppress(InfrastructureError):  # a spare that does not start is dropped, and no fault of this candidate
-            self._spares.warm()
+            self._spares.warm(beside_candidate=True)
 
     def _time_library(self, baselines: Baselines) -> None:
         try:
@@ -255,8 +256,6 @@ class _Attempt:
 
         Returns whether the process answered every time.
         """
-        import torch
-
         if not active("families") or not active("fresh_inputs"):  # other families are other data
             return True
         with self._watch.measure("families"):
@@ -267,7 +266,9 @@ class _Attempt:
                     self._state.stage(draw)
                     worker.warm_up(1)
                     call = self._state.compare(draw, CORRECTNESS_CALL)
-                except (WorkerError, torch.OutOfMemoryError) as error:
+                except (WorkerError, RuntimeError) as error:
+                    if isinstance(error, RuntimeError) and not ran_out(error):
+                        raise
                     self._families.append(FamilyCheck(family=family, call=None, message=str(error)[:200]))
                     return False
                 self._families.append(FamilyCheck(family=family, call=call))

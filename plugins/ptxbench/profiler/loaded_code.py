@@ -30,6 +30,7 @@ _TEXT = ".text."
 """Sections of machine code in a cubin, one per kernel or function that was not inlined, by its name."""
 MAX_KERNELS = 64
 """Names that a module's record holds."""
+MAX_NAME_CHARS = 4_096
 
 _Name = Annotated[str, StringConstraints(max_length=200)]
 _Names = Annotated[tuple[_Name, ...], Field(max_length=MAX_NAMES)]
@@ -97,7 +98,11 @@ class Own(NamedTuple):
 def read_image(data: bytes) -> Image:
     """Read a cubin. Raises ElfError."""
     elf = Elf(data)
-    return Image({section.name: elf.content(section) for section in elf.sections if section.name.startswith(_TEXT)})
+    # Sections that lie over each other would be copied each: those of one image fill the memory of this process.
+    code = [section for section in elf.sections if section.name.startswith(_TEXT)]
+    if sum(section.size for section in code) > len(data):
+        raise ElfError("its sections of machine code are larger together than the file")
+    return Image({section.name: elf.content(section) for section in code})
 
 
 @lru_cache(maxsize=4)
@@ -159,13 +164,14 @@ def _module(worker: Worker, told: _Told, own: Own) -> LoadedModule:
         matched: Literal["bytes", "code", "layout", "empty", ""] = "bytes"
     else:
         matched = _match(image, own) if image is not None else ""
+    names = [name.removeprefix(_TEXT)[:MAX_NAME_CHARS] for name in sorted(image.code)] if image else []
     return LoadedModule(
         sha256=told.sha256,
         bytes=told.bytes,
         from_candidate=matched in ("bytes", "code"),
         code_sha256=image.sha256 if image is not None else None,
         matched_by=matched,
-        kernels=tuple(name.removeprefix(_TEXT) for name in sorted(image.code))[:MAX_KERNELS] if image else (),
+        kernels=tuple(names[:MAX_KERNELS]),
     )
 
 

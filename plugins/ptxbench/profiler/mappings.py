@@ -115,7 +115,7 @@ def _trusted_folders() -> tuple[str, ...]:
 def _allowed(path: str, own: str, writable: tuple[str, ...]) -> bool:
     if path == own:
         return True
-    # A library of a good name that the candidate wrote itself is none.
+    # A library of a good name that the candidate wrote itself is none, and one that was deleted has no such name.
     if path.startswith(_trusted_folders()):
         return True
-    return not path.endswith(_DELETED) and not path.startswith(writable) and bool(ALLOWED.fullmatch(Path(path).name))
+    return not path.startswith(writable) and bool(ALLOWED.fullmatch(Path(path).name))

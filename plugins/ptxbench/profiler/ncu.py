@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ptxbench.records import InstructionCount
+from ptxbench.records.base import MOST_COUNT
 
 METRICS = ("inst_executed", "thread_inst_executed_true")
 MAX_REASON_CHARS = 400
+MAX_DIGITS = 16
+"""Of a count: as many as ``MOST_COUNT`` has."""
 
 
 class ReportError(Exception):
@@ -58,7 +61,7 @@ def opcode_of(sass: str) -> str:
 
 def _number(text: str) -> int:
     digits = text.strip().replace(",", "")
-    if not digits.isascii() or not digits.isdecimal():
+    if not digits.isascii() or not digits.isdecimal() or len(digits) > MAX_DIGITS:
         raise ReportError(f"expected a count in the report, found {text[:40]!r}")
     return int(digits)
 
@@ -95,6 +98,8 @@ def parse(report: str) -> tuple[InstructionCount, ...]:
     for row in rows(report):
         executed, threads = sums.get((row.kernel, row.opcode), (0, 0))
         sums[row.kernel, row.opcode] = (executed + row.inst_executed, threads + row.thread_inst_executed_true)
+    if any(max(counts) > MOST_COUNT for counts in sums.values()):
+        raise ReportError(f"the report counts more than {MOST_COUNT} executions of one opcode")
     return tuple(
         InstructionCount(kernel=kernel, opcode=opcode, inst_executed=counts[0], thread_inst_executed_true=counts[1])
         for (kernel, opcode), counts in sorted(sums.items())

@@ -139,7 +139,7 @@ class Oracle:
     def _warm_beside_tools(self) -> None:
         """Nobody reads a clock while a tool runs."""
         self.spares.replenish()
-        self.spares.warm()
+        self.spares.warm(beside_candidate=True)
 
     @staticmethod
     def _job(state: WorkloadState, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Whatever is wrong with a reply becomes a ``WorkerError``, which blames the candi
 from __future__ import annotations
 
 import contextlib
-import os
+import socket
 import time
 from typing import Annotated, Literal, NamedTuple
 
@@ -58,7 +58,7 @@ class Recording(Record):
     """Ns from the first activity's start to the last one's end; 0 where the device did nothing."""
     activities: tuple[Count, ...]
     stray: Count
-    """Activities that started outside every call."""
+    """Activities that started outside every call, or outlasted theirs."""
     launches: Annotated[tuple[Launch, ...], Field(max_length=MAX_LAUNCHES)]
 
 
@@ -177,12 +177,26 @@ class Inbox:
         while (message := self._whole_message()) is None:
             if expired or not self._ear.wait(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
-            received = os.read(self._descriptor, _READ_BYTES)
-            if not received:
+            received = self._received()
+            if received == b"":
                 raise EOFError
-            self._buffer += received
+            self._buffer += received or b""
             expired = time.monotonic() >= deadline
         return message
+
+    def _received(self) -> bytes | None:
+        """What can be read now, empty at the end of the stream.
+
+        None where there is nothing after all: a byte out of band (``MSG_OOB``) makes a socket look readable, and a
+        reader that waits would wait for as long as the peer likes.
+        """
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=self._descriptor)
+        try:
+            return end.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        finally:
+            end.detach()
 
     def _whole_message(self) -> bytes | None:
         if len(self._buffer) < _LENGTH_BYTES:

@@ -24,11 +24,11 @@ _BACKTRACE = "Saved host backtrace"
 _FRAME = "Host Frame:"
 _OBJECT = "in kernel.so"
 """How a host frame ends that is of the candidate's object (``toolchain.cache``)."""
-_SUMMARY = re.compile(r"ERROR SUMMARY: (\d+) error")
-_RACE_SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d+) hazard")
+_SUMMARY = re.compile(r"ERROR SUMMARY: (\d{1,15}) erro")
+_RACE_SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d{1,15}) hazard")
 _LEAK = "Leaked "
-_LEAKED = re.compile(r"^Leaked ([\d,]+) bytes?")
-_LEAK_SUMMARY = re.compile(r"LEAK SUMMARY: ([\d,]+) bytes? leaked in ([\d,]+) allocation")
+_LEAKED = re.compile(r"^Leaked (\d[\d,]{,20}) bytes?")
+_LEAK_SUMMARY = re.compile(r"LEAK SUMMARY: (\d[\d,]{,20}) bytes? leaked in (\d[\d,]{,20}) allocation")
 _AT = re.compile(
     r"(?:^|\baccess |\) )at (?P<what>.+?)(?:\+0x(?P<offset>[0-9a-f]+)(?: in (?P<where>.+?))?)?(?: \[\d+ hazards?\])?$"
 )
@@ -141,7 +141,7 @@ def _finding(block: list[str]) -> SafetyFinding | None:
         kind=block[0][:MAX_LINE_CHARS],
         message="\n".join(line[:MAX_LINE_CHARS] for line in details[:MAX_DETAILS]),
         kernel=place["what"][:MAX_LINE_CHARS] if place else "",
-        location=(place["where"] or "") if place else "",
+        location=(place["where"] or "")[:MAX_LINE_CHARS] if place else "",
         offset=offset if offset is None or offset <= MOST_COUNT else None,
     )
 

@@ -32,6 +32,8 @@ class Spares:
         self._choice = choice
         self._waiting: deque[Worker] = deque()
         self._retired: list[Worker] = []
+        self._beside: set[Worker] = set()
+        """Waiting, and asked for their contexts while a candidate's process ran."""
         self._last_use = 0.0
 
     def used(self) -> None:
@@ -52,10 +54,17 @@ class Spares:
         while len(self._waiting) < self._size:
             self._waiting.append(Worker(sandbox_command(choice=self._choice)))
 
-    def warm(self) -> None:
-        """Have contexts created where the imports are done, without waiting for them."""
+    def warm(self, *, beside_candidate: bool = False) -> None:
+        """Have contexts created where the imports are done, without waiting for them.
+
+        A candidate can fill the device's memory meanwhile, so that none can be: a spare that fails ``beside_candidate``
+        says nothing of this machine, and is dropped without anybody being told.
+        """
         for spare in tuple(self._waiting):
+            was_warming = spare.warming
             self._or_dropped(spare, spare.warm)
+            if beside_candidate and spare.warming and not was_warming:
+                self._beside.add(spare)
 
     def settle(self) -> None:
         """Wait until no context is being created and every retired sandbox is gone: either would disturb a timing.
@@ -63,9 +72,7 @@ class Spares:
         Raises InfrastructureError("busy_device") while a killed candidate keeps the device, which is not the next one's
         fault.
         """
-        for spare in tuple(self._waiting):
-            if spare.warming:
-                self._or_dropped(spare, spare.wait_ready)
+        failures = [failure for spare in tuple(self._waiting) if spare.warming and (failure := self._finish(spare))]
         self.reap()
         if lingering():
             raise InfrastructureError(
@@ -73,6 +80,17 @@ class Spares:
                 "a candidate's process was killed and has not let go of the device yet: nothing is timed beside it; "
                 "if it stays, reset the device",
             )
+        if failures:
+            raise failures[0]
+
+    def _finish(self, spare: Worker) -> InfrastructureError | None:
+        """Wait for a spare's context. Returns how it failed, unless a candidate may be why."""
+        beside = spare in self._beside
+        try:
+            self._or_dropped(spare, spare.wait_ready)
+        except InfrastructureError as error:
+            return None if beside else error
+        return None
 
     def retire(self, worker: Worker) -> None:
         """Kill a used sandbox now; its end, some 70 ms on the device, is waited for when somebody must know."""
@@ -86,24 +104,32 @@ class Spares:
 
     def take(self) -> Worker:
         """A sandbox with a context, the one that is ready soonest."""
-        if not self._waiting:
-            self.replenish()
-        worker = next((spare for spare in self._waiting if spare.warming), self._waiting[0])
-        self._or_dropped(worker, worker.wait_ready)
-        self._waiting.remove(worker)
-        return worker
+        while True:
+            if not self._waiting:
+                self.replenish()
+            worker = next((spare for spare in self._waiting if spare.warming), self._waiting[0])
+            if failure := self._finish(worker):
+                raise failure
+            if worker in self._waiting:
+                self._leave(worker)
+                return worker
 
     def _or_dropped(self, spare: Worker, step: Callable[[], None]) -> None:
         """Take a step of a spare's start; one that fails is dropped, so that nobody meets its failure again."""
         try:
             step()
         except InfrastructureError:
-            self._waiting.remove(spare)
+            self._leave(spare)
             spare.close()
             raise
+
+    def _leave(self, spare: Worker) -> None:
+        self._waiting.remove(spare)
+        self._beside.discard(spare)
 
     def close(self) -> None:
         """End all spares."""
         self.reap()
+        self._beside.clear()
         while self._waiting:
             self._waiting.popleft().close()

@@ -5,20 +5,24 @@ The tool starts the sandbox; the oracle stages inputs, asks for one call and com
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.procedure import failed
 from ptxbench.profiler.processes import ending
 from ptxbench.profiler.replies import WorkerError
@@ -45,6 +49,8 @@ GROWTH_CALLS = (4, 8)
 ring of buffers included, is there after four; what is allocated in every call has doubled after eight."""
 GROWTH_TIMEOUT_S = 60.0
 """For the calls of one such measurement."""
+MAX_REPORT_BYTES = 256 << 20
+"""Of a tool's report. Nsight Compute's lists every instruction of every launch, a hundred bytes and more each."""
 _POLL_S = 0.25
 
 
@@ -91,6 +97,19 @@ def _run_call(worker: Worker, stop_early: Callable[[], bool], begun: float, limi
         if time.monotonic() > begun + limit_s:
             raise WorkerError(RunStatus.TIMEOUT, f"no answer within {limit_s:.0f} s under the tool")
     worker.finish_call()
+
+
+@contextmanager
+def _memory_is_the_candidate_s() -> Iterator[None]:
+    """Where device memory runs out meanwhile, the candidate took it. Raises WorkerError then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
+        # A fault of ours would exclude the turn: a wrong kernel had better fill the device where it notices a tool.
+        words = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
+        raise WorkerError(RunStatus.RUNTIME_ERROR, words) from error
 
 
 def _under_tool(
@@ -163,7 +182,8 @@ def _counted(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
     log = ""
     try:
         worker, report = _start(path, ncu.arguments, "--under-tool")
-        passed = _under_tool(state, job, worker).passed
+        with _memory_is_the_candidate_s():
+            passed = _under_tool(state, job, worker).passed
         log = _read(report)
         counts = ncu.parse(log)
         if not counts:
@@ -278,7 +298,8 @@ def _watched(
     fault: WorkerError | None = None
     try:
         finish = tool == "memcheck"
-        ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
+        with _memory_is_the_candidate_s():
+            ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
     except WorkerError as caught:
         fault = caught
         worker.notify("quit")
@@ -304,10 +325,16 @@ def _ending(parsed: sanitizer.Report, fault: WorkerError | None) -> tuple[ToolSt
 
 
 def _start(path: str, arguments: Callable[[Path], list[str]], *flags: str) -> tuple[Worker, Path]:
-    """Start the sandbox under a tool whose report goes to a file in a folder of its own."""
+    """Start the sandbox under a tool whose report goes to a file in a folder of its own. Raises InfrastructureError."""
     import tempfile
 
-    folder = Path(tempfile.mkdtemp(prefix="ptxbench-tool-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="ptxbench-tool-"))
+    except OSError as error:
+        raise InfrastructureError(
+            "disk_full" if error.errno == errno.ENOSPC else "sandbox_failed",
+            f"expected a folder for a tool's report in {tempfile.gettempdir()}: {error.strerror}; make room there",
+        ) from error
     report = folder / "report"
     try:
         worker = Worker(sandbox_command(*flags, prefix=[path, *arguments(report)]))
@@ -318,8 +345,17 @@ def _start(path: str, arguments: Callable[[Path], list[str]], *flags: str) -> tu
     return worker, report
 
 
+def _open_file(path: str, flags: int) -> int:
+    """Open what is no link, without waiting for whoever is at the other end of it."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
 def _read(report: Path) -> str:
+    """The report so far. A candidate under a tool may put something else in its place: what is no file says nothing."""
     try:
-        return report.read_text(errors="replace")
+        with open(report, "rb", opener=_open_file) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            return file.read(MAX_REPORT_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

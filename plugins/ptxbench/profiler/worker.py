@@ -85,6 +85,7 @@ class Worker:
         self._channel: Connection | None = None
         self._inbox: Inbox | None = None
         self._output: BinaryIO | None = None
+        self._printed: BinaryIO | None = None
         self._warming = False
         self._ready = False
         self._missing = command.missing
@@ -101,8 +102,10 @@ class Worker:
             self._objects = self.folder / "object"
             self.work.mkdir()
             self._objects.mkdir()
-            # Read back by descriptor: whatever the process puts in the file's place is never opened.
-            self._output = (self.folder / "output").open("w+b")
+            # Read back by descriptor: whatever the process puts in the file's place is never opened. By one of its own:
+            # position and flags of the other are the process's as well, and with O_DIRECT among them a reading fails.
+            self._output = (self.folder / "output").open("wb")
+            self._printed = (self.folder / "output").open("rb")
             self.process = self._start(command, environment or minimal_environment(self.work))
             self.pid = self.process.pid
             """Of the candidate's process, once its imports are done."""
@@ -344,11 +347,10 @@ class Worker:
 
     def output_tail(self) -> str:
         """The end of what the process printed, for quoting."""
-        if self._output is None or self._output.closed:
+        if self._printed is None or self._printed.closed:
             return ""
-        # The process shares the file's position; reading at an offset leaves it alone.
-        size, most = os.fstat(self._output.fileno()).st_size, 4 * OUTPUT_TAIL_CHARS
-        text = os.pread(self._output.fileno(), most, max(0, size - most))
+        size, most = os.fstat(self._printed.fileno()).st_size, 4 * OUTPUT_TAIL_CHARS
+        text = os.pread(self._printed.fileno(), most, max(0, size - most))
         return text.decode("utf-8", "replace")[-OUTPUT_TAIL_CHARS:]
 
     def also_remove(self, folder: Path) -> None:
@@ -386,7 +388,7 @@ class Worker:
         end_orphans()
 
     def _release(self) -> None:
-        for end in (self._channel, self._listener, self._output):
+        for end in (self._channel, self._listener, self._output, self._printed):
             if end is not None:
                 end.close()
         self.remove_folders()

@@ -146,7 +146,7 @@ class Timing(Record):
     activities: tuple[Count, ...]
     """Device activities (kernels, copies, sets) per timed iteration."""
     stray: Count = 0
-    """Device activities that started outside every call: work that the spans do not hold."""
+    """Device activities that started outside every call, or outlasted theirs: work that the spans do not hold."""
 
 
 POWER_LIMIT = "power limit"

@@ -34,22 +34,40 @@ def run(options: argparse.Namespace, root: Path, say: Print) -> int:
             say(line)
         return 0
     if options.repeat:
+        _expect_nothing_beside_repeat(options)
         return _repeat(options, root, say)
     subjects = selected(load_subjects(root, options.arch, options.corpora), options.pattern)
     return _without(options, root, subjects, say) if options.without else _normal(options, root, subjects, say)
 
 
-def _expect_nothing_beside_table(options: argparse.Namespace) -> None:
+def _given_for_the_corpora(options: argparse.Namespace) -> list[str]:
+    """Options that were given and say what is measured of the corpora, or how."""
     given = {
         "-k": options.pattern is not None,
-        "--arch": options.arch != page.ARCH,
         "--corpus": bool(options.corpora),
+        "--jobs": options.jobs is not None,
+        "--memcheck": options.memcheck,
         "--missing": options.missing,
-        "--record": options.record is not None,
-        "--repeat": options.repeat is not None,
+        "--time-limit": options.time_limit is not None,
         "--without": bool(options.without),
     }
-    beside = [name for name, is_given in given.items() if is_given]
+    return [name for name, is_given in given.items() if is_given]
+
+
+def _expect_nothing_beside_repeat(options: argparse.Namespace) -> None:
+    if beside := _given_for_the_corpora(options):
+        raise InputError(
+            f"--repeat: expected no {beside[0]} beside it; it measures the reference solutions, and no corpus"
+        )
+
+
+def _expect_nothing_beside_table(options: argparse.Namespace) -> None:
+    given = {
+        "--arch": options.arch != page.ARCH,
+        "--record": options.record is not None,
+        "--repeat": options.repeat is not None,
+    }
+    beside = _given_for_the_corpora(options) + [name for name, is_given in given.items() if is_given]
     if beside:
         raise InputError(
             f"--table: expected no {beside[0]} beside it; the tables are of all committed evidence of {page.ARCH}"

@@ -13,6 +13,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DYNAMIC = struct.Struct("<qQ")
 
+_MOST_NAMES = 64 << 20
+"""Names may share their ends, so that a small file can hold ones that fill the memory of whoever reads them."""
 _SHT_NOBITS = 8
 _DT_NULL = 0
 _DT_NEEDED = 1
@@ -70,7 +72,14 @@ class Elf:
         if raw and names_index >= len(raw):
             raise ElfError(f"section name table {names_index} of {len(raw)} sections")
         names = self._slice(raw[names_index][4], raw[names_index][5]) if raw else b""
-        return tuple(Section(_text(names, r[0]), r[1], r[2], r[4], r[5], r[6]) for r in raw)
+        found: list[Section] = []
+        read = 0
+        for r in raw:
+            found.append(Section(_text(names, r[0]), r[1], r[2], r[4], r[5], r[6]))
+            read += len(found[-1].name)
+            if read > _MOST_NAMES:
+                raise ElfError(f"section names of more than {_MOST_NAMES} characters together")
+        return tuple(found)
 
     def section(self, name: str) -> Section | None:
         """The first section of that name."""

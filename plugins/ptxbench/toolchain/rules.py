@@ -118,6 +118,13 @@ REGISTRATION = re.compile(r"__cudaRegister\w+|__cudaInitModule|__fatBinC\w*|__fa
 HOST_CALLBACKS = frozenset({"TVMFFIFunctionGetGlobal", "TVMFFIEnvModLookupFromImports"})
 """Functions that call into the host process through TVM-FFI's registry."""
 
+OBSERVATION = re.compile(
+    r"cupti[A-Z]\w*|NVPW_\w+|nvml[A-Z]\w*|cuCtxCreate\w*|cuDevicePrimaryCtxReset\w*|cuCheckpoint[A-Z]\w*"
+)
+"""Functions that reach what the harness watches the process with, or get out of its sight: CUPTI, which records what
+the device did and whose library is loaded there, NVML, and CUDA contexts of one's own, for whose work no call waits.
+Every function that ``cuda.h`` declares can be linked to (``toolchain.stub``)."""
+
 ENTRY_POINT_LOOKUP = frozenset(
     {
         *("cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion"),

@@ -284,6 +284,8 @@ def _undefined(name: str) -> tuple[ScreenRule, str] | None:
         return ScreenRule.DEVICE_CODE_LOADING, f"calls {name}"
     if name in rules.HOST_CALLBACKS:
         return ScreenRule.HOST_CALLBACK, f"calls {name}"
+    if rules.OBSERVATION.fullmatch(name):
+        return ScreenRule.HOST_CALLBACK, f"calls {name}, which is for those who watch a process and not for a kernel"
     library = rules.library_of_function(name)
     return None if library is None else (ScreenRule.LIBRARY_SYMBOL, f"calls {name} of {library}")
 

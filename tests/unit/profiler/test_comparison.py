@@ -218,3 +218,22 @@ def test_memory_that_nobody_wrote_is_not_true() -> None:
 
     unwritten = torch.full((4,), 0xFF, dtype=torch.uint8).view(torch.bool)
     assert compare(unwritten, torch.ones(4, dtype=torch.bool)).mismatched == 4
+
+
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "cudaErrorMemoryAllocation (2)"])
+def test_mismatches_are_told_without_their_places_where_memory_runs_out(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A candidate may have taken it: its wrong result must not become an error of ours."""
+
+    torch = pytest.importorskip("torch")
+
+    def fails(*_: object) -> None:
+        raise RuntimeError(words)
+
+    monkeypatch.setattr(comparison, "_first_mismatches", fails)
+    found = compare_output("C", torch.zeros(4), torch.ones(4), atol=0.0, rtol=0.0)
+    assert (found.mismatched, found.first_mismatches, found.where) == (4, (), None)
+    words = "another error"
+    with pytest.raises(RuntimeError, match="another"):
+        compare_output("C", torch.zeros(4), torch.ones(4), atol=0.0, rtol=0.0)

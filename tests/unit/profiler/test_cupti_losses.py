@@ -68,10 +68,12 @@ def test_a_record_that_ends_the_reading_of_its_buffer_is_an_error() -> None:
         cupti([record()], last=INVALID_KIND).take()
 
 
-def test_an_activity_without_times_is_an_error() -> None:
-    """Start and end of 0: CUPTI could not collect them. Taken as they are, they lie before every call and vanish."""
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (100, 0), (200, 199)])
+def test_an_activity_without_times_is_an_error(start: int, end: int) -> None:
+    """Start and end of 0: CUPTI could not collect them. Taken as they are, they lie before every call and vanish; one
+    that ends before it began would shorten a span."""
     with pytest.raises(RuntimeError):
-        cupti([record(), record(start=0, end=0)]).take()
+        cupti([record(), record(start=start, end=end)]).take()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -103,7 +103,8 @@ def stand_ins(
     """A workload's state without a device; spares and baselines in one, which do no more than they are told."""
     nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh")
     nothing.take, nothing.retire, nothing.drift = take, lambda _: done("retire"), drift
-    nothing.reap, nothing.settle, nothing.warm = (partial(done, step) for step in ("reap", "settle", "warm"))
+    nothing.reap, nothing.settle = partial(done, "reap"), partial(done, "settle")
+    nothing.warm = lambda *, beside_candidate: done("warm") if beside_candidate else None
     case = SimpleNamespace(trials=TRIALS, warmup=WARMUP, iterations=ITERATIONS, input_recipe="normal")
     state = SimpleNamespace(
         case=case, seed=1, arena=nothing, source=nothing, checked=list(range(TRIALS * (1 + TIMED_CHECKS))),
@@ -252,6 +253,46 @@ def test_a_crash_on_a_family_leaves_the_trials_as_they_are(start: Start) -> None
     assert len(evidence.trials) == TRIALS
     assert [(check.family, check.call) for check in evidence.families] == [("shifted", None)]
     assert "exited with code 3" in evidence.families[0].message
+
+
+NO_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+    "cudaErrorMemoryAllocation (2)",
+    "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+)
+
+
+@pytest.mark.parametrize("words", NO_MEMORY)
+@pytest.mark.parametrize("at", ["trial", "family"])
+def test_a_candidate_that_takes_all_memory_is_to_blame_however_that_is_said(start: Start, words: str, at: str) -> None:
+    """As a fault of ours its turn would be excluded, and a wrong kernel had better fill the device."""
+    calls: list[int] = []
+
+    def compare(iteration: int) -> CheckedCall:
+        calls.append(iteration)
+        if len(calls) == (1 if at == "trial" else TRIALS * (1 + TIMED_CHECKS) + 1):
+            raise RuntimeError(words)
+        return checked(iteration)
+
+    evidence = evidence_of(start, candidate('return ["_Z4workv"]'), compare, families=("shifted",))
+    found = evidence.message if at == "trial" else evidence.families[0].message
+    assert words.partition(chr(10))[0] in found
+    assert evidence.status is (RunStatus.RUNTIME_ERROR if at == "trial" else RunStatus.COMPLETED)
+
+
+@pytest.mark.parametrize("at", [1, TRIALS * (1 + TIMED_CHECKS) + 1])
+def test_another_error_of_ours_stays_one(start: Start, at: int) -> None:
+    calls: list[int] = []
+
+    def compare(iteration: int) -> CheckedCall:
+        calls.append(iteration)
+        if len(calls) == at:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return checked(iteration)
+
+    with pytest.raises(RuntimeError, match="illegal"):
+        evidence_of(start, candidate('return ["_Z4workv"]'), compare, families=("shifted",))
 
 
 def test_the_library_is_timed_between_the_trials(start: Start) -> None:

@@ -19,7 +19,7 @@ from ptxbench.profiler.replies import WorkerError
 from ptxbench.profiler.sandbox import MAX_NAMES
 from ptxbench.records import Build, Candidate, LoadedCode
 from ptxbench.toolchain import Toolchain
-from ptxbench.toolchain.elf import Elf
+from ptxbench.toolchain.elf import Elf, ElfError
 from ptxbench.toolchain.fatbin import SECTION, cubins
 from tests.conftest import ROOT
 from tests.unit.profiler.stand_in import CONNECT, LOADED, READY, Start
@@ -145,6 +145,28 @@ def test_an_image_without_code_is_empty(start: Start, made: Made) -> None:
     struct.pack_into("<HHH", header, 58, 0, 0, 0)
     (module,) = seen(start, made, [bytes(header)]).modules
     assert (module.from_candidate, module.matched_by) == (False, "empty")
+
+
+def test_an_image_whose_sections_lie_over_each_other_is_not_copied_for_each_of_them(made: Made) -> None:
+    """The image is the candidate's word: 3 MB of it could fill the oracle's memory a thousandfold."""
+    elf = Elf(made.cubin)
+    headers = int.from_bytes(made.cubin[40:48], "little")
+    forged = bytearray(made.cubin)
+    place = headers + 64 * next(at for at, each in enumerate(elf.sections) if each.name == f".text.{KERNEL}")
+    forged[place + 24 : place + 40] = bytes(8) + len(forged).to_bytes(8, "little")
+    assert read_image(bytes(forged)).code, "one that is as large as the file could be honest"
+    again = bytes(forged[place : place + 64])
+    with pytest.raises(ElfError, match="larger together than the file"):
+        read_image(with_section(bytes(forged), again))
+
+
+def with_section(image: bytes, header: bytes) -> bytes:
+    """The image with one more section header; the table moves to the end."""
+    begin, count = int.from_bytes(image[40:48], "little"), int.from_bytes(image[60:62], "little")
+    table = image[begin : begin + 64 * count] + header
+    moved = bytearray(image + table)
+    moved[40:48], moved[60:62] = len(image).to_bytes(8, "little"), (count + 1).to_bytes(2, "little")
+    return bytes(moved)
 
 
 def test_only_names_put_together_at_run_time_are_told_of_the_lookups(start: Start, made: Made) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ptxbench.profiler.sandbox import MAX_IMAGE_BYTES, MAX_MODULES, MAX_NAMES, Loads
 
 RESOURCE, DRIVER, RUNTIME = 3, 1, 2
-MODULE_LOADED = 6
+CONTEXT_CREATED, MODULE_LOADED = 1, 6
 CU_MODULE_LOAD_DATA, CU_GET_PROC_ADDRESS, CUDA_ENTRY_POINT = 19, 677, 468
 CU_LAUNCH_KERNEL = 307
 ENTER, EXIT = 0, 1
@@ -52,6 +52,11 @@ class Library:
         module = ModuleData(1, 0, len(image or b""), ctypes.addressof(held) if image is not None else 0)
         resource = (ctypes.c_uint64 * 3)(1, 2, ctypes.addressof(module))
         self._callback(None, RESOURCE, MODULE_LOADED, ctypes.addressof(resource))
+
+    def create_context(self) -> None:
+        if (RESOURCE, CONTEXT_CREATED) in self.enabled:
+            resource = (ctypes.c_uint64 * 3)(2, 0, 0)
+            self._callback(None, RESOURCE, CONTEXT_CREATED, ctypes.addressof(resource))
 
     def call(self, domain: int, cbid: int, function: bytes, name: bytes | None = None, site: int = ENTER) -> None:
         if (domain, cbid) not in self.enabled:
@@ -109,6 +114,16 @@ def test_a_launch_has_no_callback(library: Library) -> None:
     watch(library)
     assert (DRIVER, CU_LAUNCH_KERNEL) not in library.enabled
     assert len(library.enabled) == len(set(library.enabled)) < 30
+
+
+def test_a_context_of_the_candidates_own_is_told(library: Library) -> None:
+    """What runs there no call waits for; the process's own context was created before."""
+    loads = watch(library)
+    library.create_context()
+    loads.begin()
+    assert loads.tell()["fault"] == ""
+    library.create_context()
+    assert "a CUDA context was created beside" in loads.tell()["fault"]
 
 
 def test_what_was_before_the_candidate_is_forgotten(library: Library) -> None:

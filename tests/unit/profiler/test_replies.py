@@ -277,3 +277,18 @@ def test_inbox_at_the_end_of_the_stream(ends: Ends) -> None:
     assert inbox.receive(1) == b"last"
     with pytest.raises(EOFError):
         inbox.receive(1)
+
+
+def test_inbox_is_not_held_by_a_byte_out_of_band(ends: Ends) -> None:
+    """Such a byte makes the socket readable and is not read: the oracle would wait for the candidate for ever."""
+    inbox, theirs = ends
+    theirs.send(b"!", socket.MSG_OOB)
+    rescue = threading.Timer(5, lambda: theirs.send(frame(b"late")))
+    rescue.start()
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        inbox.receive(0.1)
+    assert time.monotonic() - begun < 2
+    rescue.cancel()
+    theirs.send(frame(b"whole"))
+    assert inbox.receive(5) == b"whole"

@@ -20,7 +20,17 @@ from hypothesis import strategies as st
 
 from ptxbench.profiler import sandbox
 from ptxbench.profiler.replies import recording_of
-from ptxbench.profiler.sandbox import STRAY_SLACK_NS, Answers, DeviceTensor, Ear, Recorder, Seal, Status, serve_calls
+from ptxbench.profiler.sandbox import (
+    OUTLASTING_SLACK_NS,
+    STRAY_SLACK_NS,
+    Answers,
+    DeviceTensor,
+    Ear,
+    Recorder,
+    Seal,
+    Status,
+    serve_calls,
+)
 from ptxbench.profiler.worker import SANDBOX_PROGRAM
 
 MS = 1_000_000
@@ -129,6 +139,22 @@ def test_work_outside_every_call_is_stray(cupti: Activities) -> None:
     cupti.ran(2 * MS + STRAY_SLACK_NS + 1, 3 * MS, "_Z1av")
     found = recorder.collect()
     assert (found["stray"], found["activities"]) == (2, [2])
+
+
+def test_work_that_outlasts_its_call_is_stray(cupti: Activities) -> None:
+    """A kernel in a context of its own is not waited for: begun in a warm-up, it could do the work of all that follow
+    before they begin, and leave a tiny launch to each of them."""
+    recorder = Recorder(cupti)
+    recorder.record(MS, 2 * MS, kept=False)
+    recorder.record(8 * MS, 9 * MS, kept=True)
+    cupti.ran(MS + 10, 2 * MS + OUTLASTING_SLACK_NS, "_Z4warmv")
+    cupti.ran(MS + 20, 8 * MS + 500_000, "_Z10persistentv")
+    cupti.ran(8 * MS + 10, 8 * MS + 20, "_Z4tinyv")
+    found = recorder.collect()
+    assert (found["stray"], found["spans"], found["activities"]) == (1, [10], [1])
+    recorder.record(10 * MS, 11 * MS, kept=True)
+    cupti.ran(10 * MS, 11 * MS + OUTLASTING_SLACK_NS + 1, "_Z5longv")
+    assert recorder.collect()["stray"] == 1
 
 
 def test_calls_that_are_not_kept_leave_no_trace(cupti: Activities) -> None:

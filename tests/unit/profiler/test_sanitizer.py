@@ -217,3 +217,20 @@ def test_arguments_track_stream_order_for_memcheck_only() -> None:
     for tool in ("initcheck", "synccheck", "racecheck"):
         others = arguments(tool, Path("/r/report"))
         assert not {"--track-stream-ordered-races", "--leak-check"} & set(others)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " Leaked , bytes at 0x7f",
+        f" Leaked {'9' * 5_000} bytes at 0x7f",
+        f" LEAK SUMMARY: {'9' * 5_000} bytes leaked in ,, allocations",
+        f" ERROR SUMMARY: {'9' * 5_000} errors",
+        f" RACECHECK SUMMARY: {'9' * 5_000} hazards displayed",
+    ],
+)
+def test_numbers_that_are_none_break_nothing(line: str) -> None:
+    """Names of functions are the candidate's, and stand in the report: one may hold a line of its own."""
+    found = parse(f"========={line}\n=========     frame\n")
+    assert not found.complete
+    assert found.kept == Kept()

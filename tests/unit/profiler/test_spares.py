@@ -25,12 +25,12 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def warm_all(spares: Spares) -> None:
+def warm_all(spares: Spares, *, beside_candidate: bool = False) -> None:
     """Rest as the oracle does, until every spare has been asked for its context."""
     deadline = time.monotonic() + 20
     while not all(worker.warming for worker in spares._waiting):
         assert time.monotonic() < deadline
-        spares.warm()
+        spares.warm(beside_candidate=beside_candidate)
         time.sleep(0.01)
 
 
@@ -148,4 +148,59 @@ def test_spare_that_cannot_start_is_met_once(program: Path) -> None:
     worker = spares.take()
     worker.load({})
     worker.close()
+    spares.close()
+
+
+NO_MEMORY = f"{IMPORTED}sys.exit('cudaErrorMemoryAllocation')\n"
+
+
+def test_a_candidate_that_leaves_no_memory_for_the_next_ones_contexts_harms_nobody(program: Path) -> None:
+    """Spares are warmed behind its last timed call, while it still lives: what fails there is not the next one's."""
+    honest = program.read_text()
+    program.write_text(honest.replace(IMPORTED, NO_MEMORY))
+    spares = Spares(2)
+    spares.replenish()
+    warm_all(spares, beside_candidate=True)
+    program.write_text(honest)
+    last = spares.take()  # both are dropped, and one is started that nobody disturbs
+    last.load({})
+    spares.retire(last)
+    spares.close()
+
+
+def test_settling_behind_such_a_candidate_is_no_fault_and_ends_it(program: Path) -> None:
+    spares = Spares(3)
+    candidate = spares.take()
+    program.write_text(program.read_text().replace(IMPORTED, NO_MEMORY))
+    spares.close()
+    spares.replenish()
+    warm_all(spares, beside_candidate=True)
+    spares.retire(candidate)
+    spares.settle()
+    assert not spares._waiting
+    assert not is_alive(candidate.process.pid)
+
+
+def test_a_spare_that_fails_on_its_own_is_told_of_when_all_is_cleared_away(program: Path) -> None:
+    spares = Spares(2)
+    used = spares.take()
+    program.write_text(program.read_text().replace(IMPORTED, NO_MEMORY))
+    spares.close()
+    spares.replenish()
+    warm_all(spares)
+    spares.retire(used)
+    with pytest.raises(InfrastructureError, match="cudaErrorMemoryAllocation"):
+        spares.settle()
+    assert not spares._waiting
+    assert not is_alive(used.process.pid)
+
+
+def test_a_context_that_was_under_way_before_the_candidate_fails_on_its_own(program: Path) -> None:
+    program.write_text(program.read_text().replace(IMPORTED, NO_MEMORY))
+    spares = Spares(1)
+    spares.replenish()
+    warm_all(spares)
+    spares.warm(beside_candidate=True)
+    with pytest.raises(InfrastructureError, match="cudaErrorMemoryAllocation"):
+        spares.take()
     spares.close()

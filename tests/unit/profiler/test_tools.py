@@ -1,8 +1,11 @@
 """Finding the tools, and what becomes of their reports; a stand-in tool takes the place of tool and sandbox."""
 
+import errno
+import os
 import sys
 import sysconfig
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import tools
 from ptxbench.profiler.tools import (
     GROWTH_CALLS,
@@ -336,3 +340,50 @@ def test_no_counts_is_failed_with_a_reason(body: str, words: str, install: Insta
     instructions = count()
     assert (instructions.status, instructions.counts, instructions.outputs_match) == (ToolStatus.FAILED, (), None)
     assert words in instructions.message
+
+
+@pytest.mark.parametrize("put", ["os.mkfifo(path)", "os.symlink('/dev/zero', path)", "os.mkdir(path)"])
+def test_something_else_in_the_place_of_the_report_holds_nobody_up(put: str, install: Install) -> None:
+    """Under a tool a candidate can write there; to read a pipe would be to wait for whoever writes to it."""
+    forge = "path = next(each for each in sys.argv if each.endswith('/report'))\n" + put + "\n"
+    install(f"{forge}{SERVING}{ANSWER}")
+    begun = time.monotonic()
+    assert sanitize().status is ToolStatus.FAILED
+    assert count().status is ToolStatus.FAILED
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EACCES, "sandbox_failed")])
+def test_no_room_for_a_report_is_a_fault_with_its_name(
+    number: int, kind: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the end of the oracle, whose state takes a minute to build again."""
+
+    def full(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    install(SERVING)
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    for run in (sanitize, count):
+        with pytest.raises(InfrastructureError, match=os.strerror(number)) as caught:
+            run()
+        assert caught.value.kind == kind
+
+
+def test_a_candidate_that_takes_all_memory_under_a_tool_is_to_blame(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the machinery would exclude the turn, and a wrong result with it."""
+    words = "CUDA error: out of memory"
+
+    def compare(*_: object) -> CheckedCall:
+        raise RuntimeError(words)
+
+    install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
+    monkeypatch.setattr(StagedState, "compare", compare)
+    for found in (sanitize(), count()):
+        assert found.status is ToolStatus.FAILED
+        assert "too little device memory was left" in found.message
+    words = "CUDA error: an illegal memory access was encountered"
+    with pytest.raises(RuntimeError, match="illegal"):
+        sanitize()

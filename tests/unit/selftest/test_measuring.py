@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.replay import ReplayProfiler
-from ptxbench.records import KernelLaunch
-from ptxbench.selftest import switching, tables
+from ptxbench.records import SAFETY_TOOLS, KernelLaunch, Safe, SafetyEvidence, SafetyFinding, SafetyTool, ToolStatus
+from ptxbench.selftest import command, measuring, switching, tables
 from ptxbench.selftest.kept import Store, read, slim_evidence
 from ptxbench.selftest.measuring import Bench, Judged, Plan, harness_commit, judged_of
 from ptxbench.selftest.subjects import Subject
@@ -106,6 +108,54 @@ def test_without_a_judge_level_defence_the_attack_passes(results: dict[str, Judg
         one = results[name]
         assert switching.rejudged(one.subject, one.kept, (defence,)).escaped
         assert not switching.rejudged(one.subject, one.kept, ("precision_gate",)).escaped
+
+
+def test_what_builds_otherwise_than_it_did_is_measured_again(
+    results: dict[str, Judged], subjects: tuple[Subject, ...], recorded: Path, build_cache: Path
+) -> None:
+    subject = next(one for one in subjects if one.name == "honest/generic_gemm")
+    kept = results[subject.name].kept
+    assert kept is not None
+    other = kept.model_copy(update={"build": kept.build.model_copy(update={"cubins": ()})})
+    before, opened = Counting.asked, bench(recorded, build_cache)
+    opened._store.add([other])
+    (again,) = opened.run([subject])
+    assert (Counting.asked, again.reused) == (before + 1, False)
+    assert again.verdict == results[subject.name].verdict
+
+
+def test_tools_end_with_the_first_that_finds_something() -> None:
+
+    def sanitize(case: object, built: object, tool: SafetyTool) -> SafetyEvidence:
+        found = (SafetyFinding(kind="Race", message=""),) if tool == "synccheck" else ()
+        return SafetyEvidence(tool=tool, status=ToolStatus.OK, findings=found)
+
+    profiler: Any = SimpleNamespace(sanitize=sanitize)
+    subject: Any = SimpleNamespace(case=None, tools=SAFETY_TOOLS)
+    built: Any = None
+
+    def tools(*without: str) -> list[str]:
+        plan = Plan(jobs=1, commit="", without=without)
+        return [one.tool for one in measuring._safety(profiler, subject, built, make.make_evidence(), plan)]
+
+    assert tools() == ["memcheck", "initcheck", "synccheck"]
+    assert tools("memcheck") == ["initcheck", "synccheck"]
+
+
+def test_an_attack_on_memory_scores_only_where_it_is_called_safe(results: dict[str, Judged]) -> None:
+    attack, honest = results["attacks/undefined/oob_read"].subject, results["honest/generic_gemm"].verdict
+    assert honest is not None
+    assert honest.speedup is not None
+    judged = {safe: attack.escaped(honest.model_copy(update={"safe": safe})) for safe in Safe}
+    assert [safe for safe, escaped in judged.items() if escaped] == [Safe.YES]
+
+
+def test_what_is_unknown_is_no_success(results: dict[str, Judged]) -> None:
+    said: list[str] = []
+    caught = list(results.values())
+    assert command._end(caught, said.append) == 0
+    assert command._end([*caught, judged_of(caught[0].subject, None)], said.append) == 1
+    assert "1 unknown, of 6" in said[-2]
 
 
 def test_after_the_time_limit_the_rest_is_unknown(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptxbench.toolchain import elf as elf_module
 from ptxbench.toolchain.discovery import Tools
 from ptxbench.toolchain.elf import Elf, ElfError
 
@@ -62,6 +63,15 @@ def test_more_sections_than_the_header_can_count(compile_host: Callable[..., byt
     elf = Elf(compile_host(f'{data}\nextern "C" int dlopen(); int g() {{ return dlopen(); }}'))
     assert len(elf.sections) > 0xFF00
     assert any(symbol.name == "dlopen" and not symbol.defined for symbol in elf.symbols())
+
+
+def test_names_that_share_their_ends_are_not_read_without_bound(monkeypatch: pytest.MonkeyPatch, relocatable: bytes):
+    names = sum(len(section.name) for section in Elf(relocatable).sections)
+    monkeypatch.setattr(elf_module, "_MOST_NAMES", names)
+    Elf(relocatable)
+    monkeypatch.setattr(elf_module, "_MOST_NAMES", names - 1)
+    with pytest.raises(ElfError, match="section names of more than"):
+        Elf(relocatable)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"\x7fELF\x01\x01" + bytes(100), b"MZ" + bytes(100)])

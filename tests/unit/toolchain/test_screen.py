@@ -236,6 +236,18 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
             'extern "C" int TVMFFIFunctionGetGlobal(int); int f() { return TVMFFIFunctionGetGlobal(1); }',
             "host-callback",
         ),
+        # Its library is in the process, and what stops recording is not seen to work.
+        ('extern "C" int cuptiActivityDisable(int); int f() { return cuptiActivityDisable(10); }', "host-callback"),
+        ('extern "C" int cuCtxCreate_v4(void*); int f() { return cuCtxCreate_v4(0); }', "host-callback"),
+        (
+            'extern "C" int cuDevicePrimaryCtxReset_v2(int); int f() { return cuDevicePrimaryCtxReset_v2(0); }',
+            "host-callback",
+        ),
+        (
+            'extern "C" int cuCheckpointProcessLock(int); int f() { return cuCheckpointProcessLock(1); }',
+            "host-callback",
+        ),
+        ('extern "C" int nvmlInit_v2(); int f() { return nvmlInit_v2(); }', "host-callback"),
         ('asm("call dlopen");', "dynamic-loading"),
         (
             'asm(".symver tune, dlopen@GLIBC_2.2.5"); extern "C" void* tune(); void* f() { return tune(); }',
@@ -254,6 +266,11 @@ def test_blocks_that_never_close_are_read_in_linear_time(screen: Screen):
         ('extern "C" __attribute__((weak)) void* dlopen(); bool f() { return dlopen; }', "dynamic-loading"),
         (
             'extern "C" unsigned char blob[]; unsigned char blob[] = {0x50, 0xed, 0x55, 0xba, 1, 0};',
+            "embedded-device-code",
+        ),
+        (  # behind the beginning of another machine's
+            'extern "C" const unsigned char blob[] = {0x7f, 69, 76, 70, 2, 1, 0x7f, 69, 76, 70, 2, 1, 1, 0, '
+            "0,0,0,0,0,0,0,0, 2, 0, 190, 0}; const unsigned char* f() { return blob; }",
             "embedded-device-code",
         ),
         (
@@ -278,6 +295,8 @@ def test_an_honest_object(compile_host: Callable[..., bytes]):
     extern "C" int cudaMalloc(void**, unsigned long);
     extern "C" int cuTensorMapEncodeTiled(void*);
     static int system(int x) { return x; }
+    extern "C" int cuCtxGetCurrent(void*);
+    int cuptiLike(int x) { return cuCtxGetCurrent(&x); }
     std::string f(std::vector<int> v) {
       std::thread([] {}).join();
       if (system(3)) throw std::runtime_error("faster than cublasGemmEx; dlopen");

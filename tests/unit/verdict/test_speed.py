@@ -128,6 +128,14 @@ def test_of_an_even_number_of_trials_either_of_the_middle_two_may_name_the_clock
     assert (verdict.latency_ms, verdict.latency_source) == (0.9, "oracle_clock")
 
 
+def test_half_of_the_trials_are_enough_to_charge() -> None:
+    """Also where the two that the median is read from are the other half."""
+    quick, held_up, calm = make_timing(300_000, excess_ns=200_000), make_timing(excess_ns=5_000_000), make_timing()
+    verdict = timed(quick, calm, calm, held_up)
+    assert (verdict.latency_ms, verdict.latency_source) == (0.8, "oracle_clock")
+    assert timed(quick, calm, calm, calm, held_up).latency_source == "cupti"
+
+
 def test_a_trial_between_two_charged_ones_is_no_measure_of_the_clock() -> None:
     below, above = make_timing(500_000, excess_ns=200_000), make_timing(900_000, excess_ns=600_000)
     verdict = timed(below, make_timing(), above)

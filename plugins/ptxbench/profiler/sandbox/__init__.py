@@ -4,7 +4,7 @@
 ``ptxbench`` is imported beside a candidate; the oracle and the trusted worker use the same files from here.
 """
 
-from .activities import STRAY_SLACK_NS, Cupti, Recorder
+from .activities import OUTLASTING_SLACK_NS, STRAY_SLACK_NS, Cupti, Recorder
 from .binding import check, open_arena
 from .limits import restrict
 from .loading import Loads
@@ -33,6 +33,7 @@ __all__ = [
     "MAX_MODULES",
     "MAX_NAMES",
     "NONCE_BYTES",
+    "OUTLASTING_SLACK_NS",
     "SECRET_BYTES",
     "STATUS_BYTES",
     "STRAY_SLACK_NS",

@@ -12,6 +12,10 @@ from .messages import MAX_LAUNCHES
 
 STRAY_SLACK_NS = 20_000
 """Device and host clocks of CUPTI agree to microseconds; work that starts later than this after a call is stray."""
+OUTLASTING_SLACK_NS = 100_000
+"""A call ends when the device is idle. What ends later than this behind it ran in a context of its own or was hidden
+from the waiting, and so works while nobody times it. Less could not be told from an uncertain clock, and gains no more
+than the judge allows a span anyway (``CLOCK_SLACK_NS``)."""
 # cupti_activity.h: CUPTI_ACTIVITY_KIND_MEMCPY, _MEMSET, _CONCURRENT_KERNEL and _MEMCPY2, and of their records what is
 # the same in all of them, then registers, grid, block, dynamic shared memory and name of a kernel's. cupti_result.h:
 # CUPTI_ERROR_MAX_LIMIT_REACHED ends a buffer.
@@ -117,7 +121,10 @@ class Recorder:
         self._calls.append((begin, end, kept))
 
     def collect(self) -> dict[str, Any]:
-        """Per kept call since the last collection: span (ns) and activities; stray activities; launches."""
+        """Per kept call since the last collection: span (ns) and activities; launches; stray activities.
+
+        Stray are those that began outside every call or outlasted theirs.
+        """
         activities = sorted(self._cupti.take(), key=lambda item: item[:2])
         calls, self._calls = self._calls, []
         begins = [begin - STRAY_SLACK_NS for begin, _, _ in calls]
@@ -126,7 +133,8 @@ class Recorder:
         launches: Counter[tuple[Any, ...]] = Counter()
         for start, end, kernel in activities:
             index = bisect.bisect_right(begins, start) - 1
-            if index < 0 or start > calls[index][1] + STRAY_SLACK_NS:
+            ended_by = calls[index][1] if index >= 0 else 0
+            if index < 0 or start > ended_by + STRAY_SLACK_NS or end > ended_by + OUTLASTING_SLACK_NS:
                 stray += 1
                 continue
             begun = first[index]

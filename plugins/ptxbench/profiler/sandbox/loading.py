@@ -13,10 +13,10 @@ from typing import Any
 
 from .messages import MAX_IMAGE_BYTES, MAX_MODULES, MAX_NAMES
 
-# cupti_callbacks.h: CUPTI_CB_DOMAIN_DRIVER_API, _RUNTIME_API and _RESOURCE; CUPTI_CBID_RESOURCE_MODULE_LOADED;
-# CUPTI_API_ENTER.
+# cupti_callbacks.h: CUPTI_CB_DOMAIN_DRIVER_API, _RUNTIME_API and _RESOURCE; CUPTI_CBID_RESOURCE_CONTEXT_CREATED and
+# _MODULE_LOADED; CUPTI_API_ENTER.
 _DRIVER, _RUNTIME, _RESOURCE = 1, 2, 3
-_MODULE_LOADED = 6
+_CONTEXT_CREATED, _MODULE_LOADED = 1, 6
 _ENTER = 0
 # cupti_driver_cbid.h: cuModuleLoad, ..Data, ..DataEx, ..FatBinary; cuLinkAddData, ..File, cuLinkComplete, and _v2 of
 # the first two; cuLibraryLoadData, ..FromFile. cupti_runtime_cbid.h: cudaLibraryLoadData, ..FromFile.
@@ -61,6 +61,7 @@ class Loads:
         if code != 0:
             self._fault = f"cuptiSubscribe failed with CUPTI error {code}"
             return
+        self._enable(_RESOURCE, _CONTEXT_CREATED)
         self._enable(_RESOURCE, _MODULE_LOADED)
         for domain, cbid in sorted(_LOADING | _LOOKUPS | _ENTRY_POINTS):
             self._enable(domain, cbid)
@@ -81,7 +82,10 @@ class Loads:
     def _called(self, _: int | None, domain: int, cbid: int, data: int) -> None:
         # What a callback raises is forgotten, so it is kept for whoever asks.
         try:
-            if domain == _RESOURCE:
+            if (domain, cbid) == (_RESOURCE, _CONTEXT_CREATED):
+                # A call ends when the context that all share is idle. Of what runs in another one nothing may be told.
+                self._lost = "a CUDA context was created beside the one in which calls are timed"
+            elif domain == _RESOURCE:
                 self._loaded(_Resource.from_address(data))
             else:
                 self._asked((domain, cbid), _ApiCall.from_address(data))
