@@ -48,7 +48,7 @@ def told(folder: Path) -> dict[str, str]:
         try:
             worker.load(contained.job(so_path))
             worker.call()
-            text = os.pread(worker._output.fileno(), 1 << 20, 0).decode() if worker._output else ""
+            text = os.pread(worker._printed.fileno(), 1 << 20, 0).decode() if worker._printed else ""
         finally:
             worker.close()
     return dict(line.split(maxsplit=1) for line in text.splitlines())
