@@ -28,6 +28,7 @@ from ptxbench.profiler.pool.pool import DevicePool
 from ptxbench.profiler.pool.readings import Reader, Readings
 from ptxbench.profiler.visible import visible_devices
 from ptxbench.records import Candidate, Outcome
+from ptxbench.verdict import Flag
 from tests.fixtures.kernels import load
 from tests.gpu.conftest import ROOT
 from tests.gpu.measuring import judged, reference, run_threads
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from ptxbench.records import Verdict
     from ptxbench.toolchain import Built, Toolchain
 
-Numbers = dict[str, float]
-"""``latency_ms``, ``baseline_ms`` and ``speedup`` of one evaluation."""
+Numbers = dict[str, Any]
+"""``latency_ms``, ``baseline_ms``, ``speedup`` and ``flags`` of one evaluation."""
 SUSTAINED_S = float(os.environ.get("PTXBENCH_SUSTAINED_S", "60"))
 CYCLE_S = 60.0
 FAULTS = ("heat", "illegal_address", "sandbox", "oracle", "endless")
@@ -182,17 +183,21 @@ def test_no_wrong_number_is_published(chaos: Chaos, cases: dict[str, Case], gemm
     }
     keep_figures("injected_faults.json", figures)
     after = {case.name: undisturbed(pool, case, built) for case, built in work}
-    worst = {name: farthest(found, [*expected[name], *after[name]]) for name, found in published.items()}
     figures["undisturbed"]["after"] = after
-    figures["worst_relative_difference"] = worst
     keep_figures("injected_faults.json", figures)
     expect_figures(figures)
 
 
 def expect_figures(figures: dict[str, Any]) -> None:
     """What is demanded of a run's figures, here and of stored ones."""
-    worst, outcomes = figures["worst_relative_difference"], figures["outcomes"]
-    assert {name: share for name, share in worst.items() if share > SPEEDUP_SHARE} == {}
+    outcomes, quiet = figures["outcomes"], figures["undisturbed"]
+    wrong_numbers = [
+        (name, numbers)
+        for name, found in figures["published"].items()
+        for numbers in found
+        if not is_right(numbers, [*quiet["before"][name], *quiet["after"][name]])
+    ]
+    assert wrong_numbers == []
     assert sum(map(len, figures["published"].values())) >= 5
     assert {error.partition(":")[0] for error in figures["errors"]} <= KINDS
     injected = Counter(fault for _, fault, _ in figures["faults"])
@@ -226,12 +231,25 @@ def numbers_of(verdict: Verdict) -> Numbers:
     assert verdict.latency_ms is not None
     assert verdict.baseline_ms is not None
     assert verdict.speedup is not None, verdict
-    return {"latency_ms": verdict.latency_ms, "baseline_ms": verdict.baseline_ms, "speedup": verdict.speedup}
+    return {
+        "latency_ms": verdict.latency_ms,
+        "baseline_ms": verdict.baseline_ms,
+        "speedup": verdict.speedup,
+        "flags": list(verdict.flags),
+    }
 
 
-def farthest(found: Sequence[Numbers], quiet: Sequence[Numbers]) -> float:
-    """How far the worst of the speedups is from the nearest undisturbed one, as a share of that."""
-    return max((min(abs(each["speedup"] / one["speedup"] - 1) for one in quiet) for each in found), default=0.0)
+def is_right(numbers: Numbers, quiet: Sequence[Numbers]) -> bool:
+    """Whether a published speedup is that of an undisturbed evaluation, but for ``SPEEDUP_SHARE``.
+
+    One that says of itself that the oracle's clock was charged, since something held the host up, may be lower: it is
+    published as a bound (docs/metrics.md).
+    """
+    ratios: list[float] = [numbers["speedup"] / one["speedup"] for one in quiet]
+    nearest = min(ratios, key=lambda ratio: abs(ratio - 1))
+    if numbers["flags"] == [Flag.CLOCK_DISAGREEMENT.value]:
+        return nearest <= 1 + SPEEDUP_SHARE
+    return not numbers["flags"] and abs(nearest - 1) <= SPEEDUP_SHARE
 
 
 def undisturbed(pool: DevicePool, case: Case, built: Built) -> list[Numbers]:
