@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.gpu import test_hostile, test_recovery, test_spin
+from tests.gpu import test_hostile, test_injected_faults, test_pool, test_recovery, test_spin
 
 FOLDER = ROOT / "tests" / "evidence"
 DEMANDS: dict[str, Callable[[dict[str, Any]], None]] = {
     "hostile.json": test_hostile.expect_figures,
+    "injected_faults.json": test_injected_faults.expect_figures,
+    "pool_throughput.json": test_pool.expect_figures,
     "recovery.json": test_recovery.expect_figures,
     "spin.json": test_spin.expect_figures,
 }
@@ -36,3 +38,20 @@ def test_figures_that_are_off_are_refused() -> None:
     ):
         with pytest.raises(AssertionError):
             test_hostile.expect_figures(hostile | change)
+
+
+def test_a_published_number_that_is_off_is_refused() -> None:
+    figures = json.loads((FOLDER / "injected_faults.json").read_text())
+    (name, (first, *others)), *_ = figures["published"].items()
+    for change in (
+        {"speedup": first["speedup"] * 1.04},
+        {"speedup": first["speedup"] * 0.9},
+        {"speedup": first["speedup"] * 1.04, "flags": ["clock_disagreement"]},
+        {"flags": ["disturbed"]},
+    ):
+        with pytest.raises(AssertionError):
+            test_injected_faults.expect_figures(
+                figures | {"published": figures["published"] | {name: [first | change, *others]}}
+            )
+    charged = first | {"speedup": first["speedup"] * 0.9, "flags": ["clock_disagreement"]}
+    test_injected_faults.expect_figures(figures | {"published": figures["published"] | {name: [charged, *others]}})

@@ -39,8 +39,9 @@ from ptxbench.records import (
 from ptxbench.records.base import MOST_COUNT
 
 TOOL_START_TIMEOUT_S = 90.0
-TOOL_CALL_TIMEOUT_S = 300.0
-"""initcheck takes minutes for the reference GEMM even on its shrunk axes (H200): N and K are const."""
+TOOL_CALL_TIMEOUT_S = 60.0
+"""For a call. The longest of a reference solution was memcheck's of a backward pass, 4.4 s with the tool's own start
+(H200); a candidate that ends without a tool and hangs under one holds the device for no longer than this."""
 TOOL_END_TIMEOUT_S = 60.0
 FINDINGS_GRACE_S = 3.0
 """A finding that repeats per thread makes the sanitizer take minutes: this long after its first one it is ended."""

@@ -21,8 +21,8 @@ def counts_of_call(evidence: Evidence) -> tuple[InstructionCount, ...]:
 def counted_times(counts: Sequence[InstructionCount], launches: Iterable[KernelLaunch]) -> dict[str, float]:
     """How often a report counts each thread of a call, by kernel: every thread that ends executes ``EXIT`` once.
 
-    Nsight Compute 2025.3 counted each twice in 14 of the 18 stored evidences of several kernels a call, and once in
-    all 51 of a single one; why is unknown. Less than once is taken for once, and a kernel without both numbers is left
+    Nsight Compute 2025.3 lists every launch twice in 19 of the self-test's 23 reports of several launches a call, and
+    once in all 67 of a single one (``InstructionEvidence.launches``); why is unknown. Less than once is taken for once, and a kernel without both numbers is left
     out. ``launches`` are those of the timed calls.
     """
     ended: dict[str, int] = defaultdict(int)
