@@ -22,8 +22,8 @@ def counted_times(counts: Sequence[InstructionCount], launches: Iterable[KernelL
     """How often a report counts each thread of a call, by kernel: every thread that ends executes ``EXIT`` once.
 
     Nsight Compute 2025.3 lists every launch twice in 19 of the self-test's 23 reports of several launches a call, and
-    once in all 67 of a single one (``InstructionEvidence.launches``); why is unknown. Less than once is taken for once, and a kernel without both numbers is left
-    out. ``launches`` are those of the timed calls.
+    once in all 67 of a single one (``InstructionEvidence.launches``); why is unknown. Less than once is taken for once,
+    and a kernel without both numbers is left out. ``launches`` are those of the timed calls.
     """
     ended: dict[str, int] = defaultdict(int)
     for count in counts:
