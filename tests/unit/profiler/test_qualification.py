@@ -157,15 +157,6 @@ def test_a_reference_that_the_library_never_meets_is_named(started: Started) -> 
     baselines.close()
 
 
-def test_a_draw_that_a_candidate_missed_narrowly_is_replaced_by_a_qualified_one(started: Started) -> None:
-    baselines = Baselines(started)
-    state: Any = StandInState(checks=[BAD, GOOD], draws=3)
-    state.checked = [draw_of("normal") for _ in range(3)]
-    assert baselines.redraw(state, state.checked[1]) is state.checked[1]
-    assert state.replaced == [1, 1]
-    baselines.close()
-
-
 def test_a_library_that_plans_is_planned_once_for_each_family(started: Started) -> None:
     baselines = Baselines(started)
     state: Any = StandInState(checks=[GOOD] * 6, draws=3, call=RAGGED)
