@@ -57,7 +57,7 @@ def test_reference_of_the_suite_runs_and_names_its_outputs(inputs: "dict[str, to
 def test_a_reference_without_memory_is_no_wrong_reference(words: str) -> None:
     """A candidate may have taken it (docs/verdict-rules.md), or another state has to go first."""
     with pytest.raises(RuntimeError, match=words):
-        run_reference(f"def run(A, B):\n    raise RuntimeError({words!r})\n", {"A": None, "B": None})  # type: ignore[dict-item]
+        run_reference(f"def run(A, B):\n    raise RuntimeError({words!r})\n", {"A": None, "B": None})
 
 
 def test_several_outputs_are_named_in_definition_order() -> None:
