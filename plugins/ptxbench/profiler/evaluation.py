@@ -212,6 +212,7 @@ class _Attempt:
             try:
                 with self._watch.measure("load"):
                     self._look_at_mappings(worker)
+                    self._state.arena.scrub()
                     worker.load(job)
                 if self._run_trials(worker, baselines):
                     self._warm_ahead()

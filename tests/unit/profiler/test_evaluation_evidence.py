@@ -101,7 +101,7 @@ def stand_ins(
     drift: Callable[..., tuple[int, ...]] = lambda *_: (1000,),
 ) -> tuple[Any, Any]:
     """A workload's state without a device; spares and baselines in one, which do no more than they are told."""
-    nothing = SimpleNamespace(arm=lambda: None, forget=lambda: None, draw=lambda: "fresh")
+    nothing = SimpleNamespace(arm=lambda: None, scrub=lambda: None, forget=lambda: None, draw=lambda: "fresh")
     nothing.take, nothing.retire, nothing.drift = take, lambda _: done("retire"), drift
     nothing.reap, nothing.settle = partial(done, "reap"), partial(done, "settle")
     nothing.warm = lambda *, beside_candidate: done("warm") if beside_candidate else None
@@ -203,6 +203,28 @@ def test_where_there_is_no_other_draw_beside_a_candidate_its_near_miss_stands(st
     evidence, _, _ = near_miss_of(start, check, another)
     assert evidence.status is RunStatus.COMPLETED
     assert [(trial.checks, trial.near_miss) for trial in evidence.trials] == [((missed(1),), None)]
+
+
+def test_what_the_last_candidate_left_in_shared_memory_is_gone_before_the_next_maps_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Initializers of its object run with the memory mapped: they would find results of a family's draw, right ones of
+    another candidate, or what an earlier life of this one has written down of the checked draws."""
+    done: list[str] = []
+    load = Worker.load
+
+    def loading(worker: Worker, *arguments: Any) -> None:
+        done.append("load")
+        load(worker, *arguments)
+
+    monkeypatch.setattr(Worker, "load", loading)
+    worker = start(candidate('return ["_Z4workv"]'))
+    worker.wait_ready()
+    state, nothing = stand_ins(lambda: worker, done=done.append)
+    state.arena.scrub = partial(done.append, "scrub")
+    _Attempt(state, BASELINE, nothing, Stopwatch()).run(dict(JOB), nothing)
+    assert done[:3] == ["settle", "scrub", "load"], "behind the end of the last process"
+    assert done.count("scrub") == 1
 
 
 def test_kernels_that_ran_before_a_crash_are_told(start: Start) -> None:

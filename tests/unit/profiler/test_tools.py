@@ -123,7 +123,7 @@ class StagedState:
         self.case = suite_case()
         self.checked = ["draw"]
         self.steps: list[str] = []
-        self.arena = SimpleNamespace(arm=lambda: self.steps.append("arm"))
+        self.arena = SimpleNamespace(arm=lambda: self.steps.append("arm"), scrub=lambda: self.steps.append("scrub"))
         self._outcome = outcome
 
     def stage(self, _: object) -> None:
@@ -264,7 +264,7 @@ def test_one_call_on_staged_inputs(install: Install) -> None:
     install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
     state = StagedState(make_call())
     tools.sanitize(state, {}, "memcheck")  # type: ignore[arg-type]
-    assert state.steps == ["arm", "stage", "compare 0"]
+    assert state.steps == ["scrub", "arm", "stage", "compare 0"]
 
 
 def test_findings_of_a_call_that_failed(install: Install) -> None:
