@@ -155,10 +155,10 @@ class Arena:
         return (changed if active("guard_bands") else changed[:0]).any()
 
     def scrub(self) -> None:
-        """Leave nothing of the last user for the process that maps the memory next; returns when the device has done it.
+        """Leave nothing of the last user for the process that maps the memory next. Waits for the device.
 
-        A candidate's object is loaded with the memory mapped, before anything is staged. Its initializers would find the
-        results of the last call, on a draw that comes back, or what a candidate before it wrote there to be found.
+        A candidate's object is loaded with the memory mapped, before anything is staged. Its initializers would find
+        the results of the last call, on a draw that comes back, or what a candidate before it wrote there.
         """
         self.bytes.zero_()
         self.arm()
