@@ -209,10 +209,10 @@ class _Attempt:
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
         with self._sandbox() as worker:
+            self._state.arena.scrub()  # what fails here is no fault of the candidate, which is not loaded yet
             try:
                 with self._watch.measure("load"):
                     self._look_at_mappings(worker)
-                    self._state.arena.scrub()
                     worker.load(job)
                 if self._run_trials(worker, baselines):
                     self._warm_ahead()
