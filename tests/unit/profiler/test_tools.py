@@ -353,6 +353,21 @@ def test_something_else_in_the_place_of_the_report_holds_nobody_up(put: str, ins
     assert time.monotonic() - begun < 10
 
 
+def test_a_link_in_the_place_of_the_report_gives_no_other_file_away(tmp_path: Path) -> None:
+    """Words of a report become messages and feedback."""
+    report, other = tmp_path / "report", tmp_path / "other"
+    other.write_text("a key")
+    report.symlink_to(other)
+    assert tools._read(report) == ""
+
+
+def test_of_a_report_no_more_is_read_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "MAX_REPORT_BYTES", 3)
+    report = tmp_path / "report"
+    report.write_text("report")
+    assert tools._read(report) == "rep"
+
+
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EACCES, "sandbox_failed")])
 def test_no_room_for_a_report_is_a_fault_with_its_name(
     number: int, kind: str, install: Install, monkeypatch: pytest.MonkeyPatch
