@@ -57,7 +57,7 @@ def test_another_draw_decides(
     else:
         assert verdict.rule == Rule.MISMATCH
         assert len(evidence.run.trials) == 1
-    # The draw that was put in its place is as good as the others.
+    # Nothing of it is left for the next one.
     assert before is not None
     after = profiler.evaluate(gemm, toolchain.build(Candidate(source=load("generic_gemm")), gemm.arch))
     assert after is not None

@@ -154,6 +154,16 @@ class Arena:
         changed = self._words[self._guard_index] != self._canary
         return (changed if active("guard_bands") else changed[:0]).any()
 
+    def scrub(self) -> None:
+        """Leave nothing of the last user for the process that maps the memory next. Waits for the device.
+
+        A candidate's object is loaded with the memory mapped, before anything is staged. Its initializers would find
+        the results of the last call, on a draw that comes back, or what a candidate before it wrote there.
+        """
+        self.bytes.zero_()
+        self.arm()
+        self.wait()
+
     def poison(self) -> None:
         """Fill every output with 0xFF bytes; asynchronous."""
         for address, nbytes in self._outputs:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-_WORDS = ("out of memory", "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY")
-"""Of torch, of ``cuda.bindings`` and of the driver. torch raises ``OutOfMemoryError`` for its own allocations alone: a
-kernel whose code is loaded at its first use, or that needs a larger stack, fails with another error."""
+_WORDS = ("out of memory", "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Of torch, of ``cuda.bindings``, of the driver and of cuBLAS through torch. torch raises ``OutOfMemoryError`` for its
+own allocations alone: a kernel whose code is loaded at its first use, or that needs a larger stack, fails with another
+error."""
 
 
 def ran_out(error: BaseException) -> bool:

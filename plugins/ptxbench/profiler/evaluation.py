@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -86,12 +86,10 @@ def run_trial(
     first: CheckedDraw,
     secret: Mapping[int, CheckedDraw],
     watch: Stopwatch,
-    another: Callable[[CheckedDraw], CheckedDraw],
 ) -> tuple[Trial, Recording | None]:
     """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError.
 
-    ``another`` gives a draw in the place of one that the call missed narrowly. Returns what the worker recorded of the
-    timed iterations, if there were any and it could tell.
+    Returns what the worker recorded of the timed iterations, if there were any and it could tell.
     """
     case = state.case
     state.arena.arm()
@@ -99,9 +97,11 @@ def run_trial(
         checks, near_miss = [_correctness_call(state, worker, first)], None
     if checks[0].is_near_miss:
         with watch.measure("redraw"):
-            first = another(first)
-        with watch.measure("check"):
-            near_miss, checks = checks[0], [_correctness_call(state, worker, first)]
+            another = _another_draw(state)
+        if another is not None:
+            with watch.measure("check"):
+                near_miss, checks = checks[0], [_correctness_call(state, worker, another)]
+            del another  # its references need not lie there while others are timed
     walls: list[int] = []
     recording: Recording | None = None
     clock: ClockSample | None = None
@@ -129,6 +129,15 @@ def _correctness_call(state: WorkloadState, worker: Worker, draw: CheckedDraw) -
     # Not recorded: a kernel that runs in this call alone does not run when timed (docs/verdict-rules.md).
     worker.warm_up(1)
     return state.compare(draw, CORRECTNESS_CALL)
+
+
+def _another_draw(state: WorkloadState) -> CheckedDraw | None:
+    """A draw in the place of one that was missed narrowly. None where the reference fails, which it never did without
+    the candidate's process: as a fault of ours its turn would be excluded, so that the near miss stands."""
+    try:
+        return state.another_draw()
+    except InfrastructureError:
+        return None
 
 
 def _collect(worker: Worker, calls: int, *, needed: bool) -> Recording | None:
@@ -200,6 +209,7 @@ class _Attempt:
     def run(self, job: dict[str, Any], baselines: Baselines) -> RunEvidence:
         """Trials until one fails, and the library beside them."""
         with self._sandbox() as worker:
+            self._state.arena.scrub()  # what fails here is no fault of the candidate, which is not loaded yet
             try:
                 with self._watch.measure("load"):
                     self._look_at_mappings(worker)
@@ -226,9 +236,7 @@ class _Attempt:
         Behind each the library is timed for a moment: what changes while the candidate runs is seen in both.
         """
         for first, secret in choose_checks(self._state):
-            trial, recording = run_trial(
-                self._state, worker, first, secret, self._watch, lambda draw: baselines.redraw(self._state, draw)
-            )
+            trial, recording = run_trial(self._state, worker, first, secret, self._watch)
             self._trials.append(trial)
             for launch in launches_of(recording) if recording else ():
                 self._launches[launch.name, launch.grid, launch.block] = launch

@@ -9,6 +9,7 @@ from ptxbench.cases.collection_case import CollectionCase
 from ptxbench.cases.integers import integer_range
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.device_code import supported
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.reference import compile_reference
 from ptxbench.trace.safetensors_file import BlobError, digest, read_data
 from ptxbench.trace.workload import SafetensorsInput
@@ -80,9 +81,9 @@ class _Maker:
         try:
             made = self._function(dict(self._arguments), torch.device(self._device))
             found = {name: made[name].to(self._device).contiguous() for name in self.names}
-        except torch.OutOfMemoryError:
-            raise
         except Exception as error:
+            if ran_out(error):
+                raise
             raise self._failed("its inputs cannot be made", error) from error
         shapes, dtypes = self._case.input_shapes(), self._case.dtypes()
         for name, tensor in found.items():

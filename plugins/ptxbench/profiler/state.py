@@ -15,6 +15,7 @@ from ptxbench.profiler.arena import Arena
 from ptxbench.profiler.blocks import Blocks, blocks_of, worst_error
 from ptxbench.profiler.comparison import changed_bits, describe, measure
 from ptxbench.profiler.defences import active
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.families import families_of
 from ptxbench.profiler.inputs import Draw, InputSource, specs_of
 from ptxbench.profiler.reference import compile_reference
@@ -76,14 +77,13 @@ class WorkloadState:
             needs_flush = outputs < 2 * properties.L2_cache_size
             flush = 2 * properties.L2_cache_size if needs_flush else 0
             self._flush = torch.empty(flush // 4, dtype=torch.int32, device="cuda")
-        except torch.OutOfMemoryError as error:
+        except BaseException as error:
             self.arena.close()
+            if not ran_out(error):
+                raise
             raise InfrastructureError(
                 "out_of_device_memory", f"{case.name}: inputs and references do not fit: {str(error)[:200]}"
             ) from error
-        except BaseException:
-            self.arena.close()
-            raise
 
     def _check_draw(self, family: str = OFFICIAL_FAMILY) -> CheckedDraw:
         draw = self.source.keep(family)
@@ -93,6 +93,15 @@ class WorkloadState:
     def replace_draw(self, index: int) -> None:
         """Put a new draw in the place of one that the library itself cannot compute within tolerance."""
         self.checked[index] = self._check_draw()
+
+    def another_draw(self) -> CheckedDraw:
+        """A draw for one call of a candidate that is there, known to the reference alone.
+
+        The library is not asked whether it computes the draw: its results would lie in staging memory, which the
+        candidate maps, before the candidate's are compared. So the draw is not kept for other candidates either.
+        Raises as the constructor does, and torch.OutOfMemoryError.
+        """
+        return self._check_draw()
 
     @property
     def nbytes(self) -> int:
@@ -208,8 +217,6 @@ def bounds_of(case: Case, draw: CheckedDraw, name: str, share: float) -> dict[st
 
 def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Run the reference on inputs by name, in definition order. Raises InfrastructureError("reference_failed")."""
-    import torch
-
     given = case.workload.inputs
     arguments = [
         scalar.value if isinstance(scalar := given[name], ScalarInput) else tensors[name]
@@ -217,9 +224,9 @@ def reference_outputs(case: Case, run: Callable[..., Any], tensors: dict[str, to
     ]
     try:
         returned = run(*arguments)
-    except torch.OutOfMemoryError:
-        raise
     except Exception as error:
+        if ran_out(error):  # which is told apart from a reference that is wrong, however it is said
+            raise
         raise InfrastructureError(
             "reference_failed", f"the reference of definition {case.name} failed: {type(error).__name__}: {error}"
         ) from error

@@ -132,6 +132,7 @@ def _under_tool(
     except InfrastructureError as error:
         # Without the tool the same program starts: this is the tool's failure.
         raise WorkerError(RunStatus.CRASHED, str(error)) from error
+    state.arena.scrub()
     worker.load(job, TOOL_CALL_TIMEOUT_S)
     state.arena.arm()
     draw = state.checked[0]

@@ -91,6 +91,12 @@ def tolerated_mismatches(iteration: int, elements: int) -> float:
     return 0.0 if iteration == CORRECTNESS_CALL else TIMED_MISMATCH_SHARE * elements
 
 
+def _may_be_rounding(output: OutputComparison) -> bool:
+    few = output.mismatched <= TIMED_MISMATCH_SHARE * output.elements
+    inexact = output.atol > 0 or output.rtol > 0
+    return few and output.not_finite == 0 and (inexact or output.mismatched == 0)
+
+
 class CheckedCall(Record):
     """A call of the candidate whose outputs were compared in full."""
 
@@ -107,17 +113,14 @@ class CheckedCall(Record):
     @property
     def is_near_miss(self) -> bool:
         """Whether a correctness call failed by so few elements that rounding may have done it: as many as a timed
-        iteration may have, all of them finite. Rounding differs from kernel to kernel, so that no choice of the draw
-        spares every honest one; another draw tells it from a fault."""
+        iteration may have, all of them finite, and none of an output that has to be exact. Rounding differs from kernel
+        to kernel, so that no choice of the draw spares every honest one; another draw tells it from a fault."""
         return (
             self.iteration == CORRECTNESS_CALL
             and self.inputs_intact
             and self.guards_intact
             and any(map(self.disagrees, self.outputs))
-            and all(
-                output.mismatched <= TIMED_MISMATCH_SHARE * output.elements and output.not_finite == 0
-                for output in self.outputs
-            )
+            and all(map(_may_be_rounding, self.outputs))
         )
 
 

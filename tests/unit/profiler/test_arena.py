@@ -9,6 +9,7 @@ from ptxbench.profiler.arena import (
     ELEMENT_BYTES,
     GUARD_BYTES,
     WORD,
+    Arena,
     Slot,
     TensorSpec,
     align,
@@ -92,3 +93,18 @@ def test_neighbours_of_an_odd_sized_tensor() -> None:
     assert (first.start, first.stop * WORD) == (0, a.offset)
     assert (middle.start * WORD, middle.stop * WORD) == (a.offset + 8, c.offset)
     assert (last.start * WORD, last.stop * WORD) == (c.offset + 24, nbytes)
+
+
+def test_nothing_of_the_last_user_is_left_for_the_next() -> None:
+    torch = pytest.importorskip("torch")
+    slots, nbytes = layout((TensorSpec("A", (5,), "float32", False), TensorSpec("C", (3,), "bfloat16", True)))
+    arena = Arena.__new__(Arena)
+    arena.bytes = torch.full((nbytes,), 7, dtype=torch.uint8)
+    arena._words = arena.bytes.view(torch.int64)
+    arena._guard_index = torch.cat([torch.arange(band.start, band.stop) for band in guard_words(slots, nbytes)])
+    arena._canary = torch.empty_like(arena._guard_index)
+    waited: list[bool] = []
+    arena.wait = lambda: waited.append(bool(arena.guards_changed()))  # type: ignore[method-assign]
+    arena.scrub()
+    assert waited == [False], "guard bands are what they must be, and the device has done it"
+    assert not any(arena.bytes[slot.offset : slot.offset + slot.nbytes].any() for slot in slots)

@@ -163,6 +163,7 @@ def test_a_candidate_that_leaves_no_memory_for_the_next_ones_contexts_harms_nobo
     warm_all(spares, beside_candidate=True)
     program.write_text(honest)
     last = spares.take()  # both are dropped, and one is started that nobody disturbs
+    assert not spares._beside
     last.load({})
     spares.retire(last)
     spares.close()
@@ -196,11 +197,13 @@ def test_a_spare_that_fails_on_its_own_is_told_of_when_all_is_cleared_away(progr
 
 
 def test_a_context_that_was_under_way_before_the_candidate_fails_on_its_own(program: Path) -> None:
-    program.write_text(program.read_text().replace(IMPORTED, NO_MEMORY))
+    honest = program.read_text()
+    program.write_text(honest.replace(IMPORTED, NO_MEMORY))
     spares = Spares(1)
     spares.replenish()
     warm_all(spares)
     spares.warm(beside_candidate=True)
+    program.write_text(honest)  # a spare that took its place would start
     with pytest.raises(InfrastructureError, match="cudaErrorMemoryAllocation"):
         spares.take()
     spares.close()

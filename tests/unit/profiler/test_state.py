@@ -53,6 +53,13 @@ def test_reference_of_the_suite_runs_and_names_its_outputs(inputs: "dict[str, to
     assert outputs["C"].float().allclose(expected, rtol=2**-8, atol=1e-3)
 
 
+@pytest.mark.parametrize("words", ["CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"])
+def test_a_reference_without_memory_is_no_wrong_reference(words: str) -> None:
+    """A candidate may have taken it (docs/verdict-rules.md), or another state has to go first."""
+    with pytest.raises(RuntimeError, match=words):
+        run_reference(f"def run(A, B):\n    raise RuntimeError({words!r})\n", {"A": None, "B": None})
+
+
 def test_several_outputs_are_named_in_definition_order() -> None:
     import torch
 

@@ -123,7 +123,7 @@ class StagedState:
         self.case = suite_case()
         self.checked = ["draw"]
         self.steps: list[str] = []
-        self.arena = SimpleNamespace(arm=lambda: self.steps.append("arm"))
+        self.arena = SimpleNamespace(arm=lambda: self.steps.append("arm"), scrub=lambda: self.steps.append("scrub"))
         self._outcome = outcome
 
     def stage(self, _: object) -> None:
@@ -264,7 +264,7 @@ def test_one_call_on_staged_inputs(install: Install) -> None:
     install(f"{SERVING}{ANSWER}write('memcheck_clean.txt')\n")
     state = StagedState(make_call())
     tools.sanitize(state, {}, "memcheck")  # type: ignore[arg-type]
-    assert state.steps == ["arm", "stage", "compare 0"]
+    assert state.steps == ["scrub", "arm", "stage", "compare 0"]
 
 
 def test_findings_of_a_call_that_failed(install: Install) -> None:
@@ -351,6 +351,21 @@ def test_something_else_in_the_place_of_the_report_holds_nobody_up(put: str, ins
     assert sanitize().status is ToolStatus.FAILED
     assert count().status is ToolStatus.FAILED
     assert time.monotonic() - begun < 10
+
+
+def test_a_link_in_the_place_of_the_report_gives_no_other_file_away(tmp_path: Path) -> None:
+    """Words of a report become messages and feedback."""
+    report, other = tmp_path / "report", tmp_path / "other"
+    other.write_text("a key")
+    report.symlink_to(other)
+    assert tools._read(report) == ""
+
+
+def test_of_a_report_no_more_is_read_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "MAX_REPORT_BYTES", 3)
+    report = tmp_path / "report"
+    report.write_text("report")
+    assert tools._read(report) == "rep"
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, "disk_full"), (errno.EACCES, "sandbox_failed")])

@@ -103,6 +103,10 @@ def test_a_state_end_to_end(state: WorkloadState) -> None:
     computed = footprint(case)
     assert state.nbytes == computed.arena + computed.checked
     arena = state.arena.tensors
+    another = state.another_draw()
+    right(state, another)
+    assert passes(state, another)
+    assert another.draw not in [kept.draw for kept in state.checked]
     for draw in draws(state):
         state.stage(draw)
         assert all(arena[name].isnan().all() for name in draw.references), "poisoned"

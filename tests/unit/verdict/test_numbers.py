@@ -83,6 +83,9 @@ def test_what_is_no_mismatch_is_no_near_miss() -> None:
     assert near_miss().is_near_miss
     assert not make_call().is_near_miss
     assert not near_miss().model_copy(update={"iteration": 3}).is_near_miss
+    assert not near_miss(dtype="int32", atol=0.0, rtol=0.0).is_near_miss, "an index that is nearly right is wrong"
+    exact = make_comparison(dtype="int32", atol=0.0, rtol=0.0)
+    assert make_call(outputs=(exact, *near_miss().outputs)).is_near_miss
     assert one_bad_trial(near_miss=near_miss().model_copy(update={"inputs_intact": False})).rule == Rule.INPUTS_MODIFIED
     assert one_bad_trial(near_miss=near_miss().model_copy(update={"guards_intact": False})).rule == Rule.MISMATCH
 
