@@ -68,7 +68,7 @@ class Guard:
         except _GoneError:
             status = 499  # as nginx counts them
         finally:
-            first = scope["path"].split("/", 2)[1] if scope["path"] else ""
+            first = scope["path"].removeprefix("/").partition("/")[0]  # a client may send a path without any
             operation = first if first in _OPERATIONS else "other"
             seconds = time.perf_counter() - started
             self._metrics.answered(operation, status, seconds, submission=first in SUBMISSIONS)

@@ -126,7 +126,7 @@ class Judge:
         built = self._built(case, candidate, submission)
         if built.build.status is not BuildStatus.OK:
             return _unbuilt(case, built.build)
-        tools = submission.sanitizer_types or ["memcheck"]
+        tools = dict.fromkeys(submission.sanitizer_types or ["memcheck"])
         safety = [self._profiler.sanitize(case, built, tool) for tool in tools]
         result = {**_about(case, self._profiler.origin), "safety": [found.model_dump(mode="json") for found in safety]}
         unknown = _unavailable([one.status for one in safety], safety[0].message)

@@ -120,5 +120,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch) -> None:
     assert (status, b"expected the body within 0.01 s" in body) == (408, True)
 
 
-def test_paths_of_others_make_no_labels() -> None:
-    assert b'operation="other"' in ask("/whatever/it/is")[2].text()
+@pytest.mark.parametrize("path", ["/whatever/it/is", "whatever", "*", "x:1"])
+def test_paths_of_others_make_no_labels(path: str) -> None:
+    status, _, metrics = ask(path)
+    assert (status, b'operation="other"' in metrics.text()) == (200, True)

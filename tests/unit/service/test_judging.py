@@ -88,3 +88,10 @@ def test_measurement_alone_is_without_tools() -> None:
     profiler = FakeProfiler()
     task, _ = performed(profiler, complete=False)
     assert (task.status, profiler.calls) == ("completed", {"evaluate": 3})
+
+
+def test_a_tool_that_is_named_often_looks_once() -> None:
+    profiler = FakeProfiler()
+    tools = ["racecheck", "memcheck", *["racecheck"] * 300]  # or one submission would keep a device for days
+    task, _ = performed(profiler, "sanitize", sanitizer_types=tools, workload_uuids=["first"])
+    assert [one.tool for one in task.results[0].safety] == ["racecheck", "memcheck"]
