@@ -75,6 +75,11 @@ def test_wrong_token_is_refused(header: str | None) -> None:
     assert b'operation="evaluate",status="401"' in metrics.text()
 
 
+@pytest.mark.parametrize("path", ["/", "/definitions", "/tasks/a", "/metrics", "/docs", "/openapi.json", "/health/a"])
+def test_nothing_but_health_is_answered_without_the_token(path: str) -> None:
+    assert ask(path, token="secret")[0] == 401
+
+
 def test_right_token_is_served() -> None:
     assert ask(token="secret", headers={"Authorization": "Bearer secret"})[0] == 200
 
@@ -88,6 +93,18 @@ def test_a_body_that_says_it_is_too_long_is_not_read(length: str) -> None:
     status, body, _ = ask(headers={"Content-Length": length})
     assert status == 413
     assert str(MAX_BODY_BYTES).encode() in body
+
+
+def test_what_follows_a_body_that_is_not_read_is_no_request() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    length = str(MAX_BODY_BYTES + 1).encode()
+    scope = {"type": "http", "method": "POST", "path": "/evaluate", "headers": [(b"content-length", length)]}
+    asyncio.run(Guard(inner, None, Metrics())(scope, None, send))  # type: ignore[arg-type]
+    assert (b"connection", b"close") in sent[0]["headers"]
 
 
 def test_whoever_leaves_before_the_body_is_there_gets_no_answer() -> None:
