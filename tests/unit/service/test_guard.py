@@ -37,6 +37,7 @@ def ask(
     chunks: int = 1,
     of: Any = inner,
     stall: bool = False,
+    local: bool = True,
 ) -> tuple[int, bytes, Metrics]:
     metrics = Metrics()
     sent: list[Any] = []
@@ -59,7 +60,7 @@ def ask(
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
     }
-    asyncio.run(Guard(of, token, metrics)(scope, receive, send))
+    asyncio.run(Guard(of, token, metrics, local=local)(scope, receive, send))
     return sent[0]["status"], sent[-1]["body"], metrics
 
 
@@ -78,6 +79,31 @@ def test_wrong_token_is_refused(header: str | None) -> None:
 @pytest.mark.parametrize("path", ["/", "/definitions", "/tasks/a", "/metrics", "/docs", "/openapi.json", "/health/a"])
 def test_nothing_but_health_is_answered_without_the_token(path: str) -> None:
     assert ask(path, token="secret")[0] == 401
+
+
+HERE = {"Host": "127.0.0.1:8600"}
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://elsewhere.example", "https://127.0.0.1.example:8600", "null", "", "http://["]
+)
+def test_a_page_of_elsewhere_submits_nothing_where_no_token_keeps_it_out(origin: str) -> None:
+    """A browser sends what a page wants sent, and the service runs it."""
+    status, body, _ = ask(headers={**HERE, "Origin": origin})
+    assert (status, b"Origin" in body) == (403, True)
+    assert ask(token="secret", headers={**HERE, "Origin": origin, "Authorization": "Bearer secret"})[0] == 200
+
+
+def test_a_name_that_turns_out_to_be_this_machine_is_elsewhere() -> None:
+    renamed = {"Host": "rebound.example:8600", "Origin": "http://rebound.example:8600"}
+    assert ask(headers=renamed)[0] == 403
+    assert ask(headers=renamed, local=False)[0] == 200  # the service's own page, on a network that was asked for
+    assert ask(headers={**renamed, "Host": "other.example:8600"}, local=False)[0] == 403
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8600", "http://localhost:3000", "https://[::1]"])
+def test_a_page_of_this_machine_is_served(origin: str) -> None:
+    assert ask(headers={**HERE, "Origin": origin})[0] == 200
 
 
 def test_right_token_is_served() -> None:
