@@ -118,3 +118,16 @@ def test_the_only_device_is_not_asked_twice_and_is_started_anew_when_it_fails_an
     wait_until(lambda: device.starts == 2)
     device.before = lambda _, operation: None
     assert evaluate(pool) is not None
+
+
+def test_failures_with_a_success_between_them_are_not_in_a_row(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    for _ in range(2):
+        failing(device)
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="CUDA does not start"):
+                evaluate(pool)
+        device.before = lambda _, operation: None
+        assert evaluate(pool) is not None
+    assert (device.starts, pool.take_notes()) == (1, [])
