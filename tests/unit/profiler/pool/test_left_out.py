@@ -131,3 +131,14 @@ def test_failures_with_a_success_between_them_are_not_in_a_row(open_pool: Open):
         device.before = lambda _, operation: None
         assert evaluate(pool) is not None
     assert (device.starts, pool.take_notes()) == (1, [])
+
+
+def test_a_device_that_came_back_faster_is_another_one_too(open_pool: Open):
+    pool, (device,) = open_pool(1, replace(QUICK, quarantine_s=60.0))
+    evaluate(pool)
+    device.slower = 0.8
+    heat(device)
+    wait_until(lambda: states(pool) == ["paused"])
+    cool(device)
+    with pytest.raises(InfrastructureError, match="expected within 10%"):
+        evaluate(pool)
