@@ -40,6 +40,15 @@ def test_a_list_of_nonsense_is_told_once(place: str) -> None:
     assert caught.value.error_count() <= 2  # and that it is too short, up to there
 
 
+@pytest.mark.parametrize("nonsense", ["/", " ", "{expected}"])
+def test_what_was_found_is_quoted_as_far_as_it_is_read(nonsense: str) -> None:
+    body: dict[str, Any] = document()
+    body["solution"]["sources"][0]["path"] = nonsense * 100_000
+    with pytest.raises(ValidationError, match="characters") as caught:
+        read(body)
+    assert all(len(fault["msg"]) < 2000 for fault in caught.value.errors())
+
+
 def test_a_batch_of_nonsense_is_told_once() -> None:
     with pytest.raises(ValidationError) as caught:
         BatchRequest.model_validate_json(json.dumps({"task_ids": [1] * 900}))
