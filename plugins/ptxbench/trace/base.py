@@ -22,7 +22,7 @@ class TraceModel(Record):
 
 
 MOST_QUOTED = 1000
-"""Characters that an error repeats of what was expected or found. It may be a body of megabytes, and the error an answer."""
+"""Characters that an error repeats of what was expected or found. It may be megabytes, and the error an answer."""
 
 
 def broken(field: Loc, expected: str, found: str) -> PydanticCustomError:
