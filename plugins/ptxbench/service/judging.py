@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.evaluation import EvidenceOrigin as Origin
 from ptxbench.cases import Case
-from ptxbench.client.shapes import Submission, TaskKind, TaskStatus
+from ptxbench.client.shapes import SafetyToolName, Submission, TaskKind, TaskStatus
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import Proposal
 from ptxbench.models.solutions import one_source
@@ -128,7 +128,7 @@ class Judge:
         built = self._built(case, candidate, submission)
         if built.build.status is not BuildStatus.OK:
             return _unbuilt(case, built.build)
-        tools = dict.fromkeys(submission.sanitizer_types or ["memcheck"])
+        tools: list[SafetyToolName] = list(dict.fromkeys(submission.sanitizer_types or ["memcheck"]))
         safety = [self._profiler.sanitize(case, built, tool) for tool in tools]
         result = {**_about(case, self._profiler.origin), "safety": [_plain(found) for found in safety]}
         unknown = _unavailable([one.status for one in safety], safety[0].message)

@@ -104,7 +104,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(run, monkeypatch, lacks
         raise RuntimeError("can't start new thread")  # as Python says it
 
     async def story(made: Peer, hears: Hears) -> None:
-        python, real = sys.executable, peer.Evaluations
+        python, real = sys.executable, evaluations.Evaluations
         if lacks == "a program":
             monkeypatch.setattr(sys, "executable", "/nowhere")
         else:
