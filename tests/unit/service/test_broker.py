@@ -164,10 +164,11 @@ def test_submission_that_could_not_be_stored_is_refused(run, tmp_path: Path) -> 
         with pytest.raises(RefusedError, match="no room") as caught:
             await broker.submit("evaluate", body("a"))
         assert (caught.value.status, broker.given) == (503, [])
+        assert (broker.health()["status"], "no room" in broker.health()["message"]) == ("degraded", True)
         with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
             connection.execute("DROP TRIGGER full")
         assert (await broker.submit("evaluate", body("a"))).created  # and not the answer from before
-        assert broker.given == ["a"]
+        assert (broker.given, broker.health()["status"]) == (["a"], "ok")
 
     run(story)
 
