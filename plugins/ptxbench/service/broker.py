@@ -152,7 +152,6 @@ class Broker:
         digests = [self.catalog.digest(case) for case in cases]
         digest = content_hash(kind, submission, digests, self._origin)
         content, task_id = f"{self._origin}{digest}", submission.task_id or digest[:ID_DIGITS]
-        name = unique_name(submission.solution)
         taken = self._live.get(task_id)
         known = self._store.find(task_id) if taken is None else None
         other = taken.task.content if taken is not None else known.content if known is not None else content
@@ -165,7 +164,7 @@ class Broker:
             content=content,
             kind=kind,
             definition=submission.solution.definition,
-            solution=name,
+            solution=unique_name(submission.solution),
             client=submission.client,
             priority=submission.priority,
             request=submission.model_dump_json().encode(),
@@ -218,7 +217,9 @@ class Broker:
             del self._live[live.task.id]
             live.durable.set_exception(error)
             live.durable.exception()  # whoever submitted may be gone
+            self._store_fault = f"the latest task could not be stored: {error}; make room on the disk of its store"
             return
+        self._store_fault = self._store_fault if self._unkept else ""
         live.durable.set_result(None)
         self.metrics.submitted(live.task.kind)
         self._enqueue(live)
@@ -255,8 +256,7 @@ class Broker:
         return known.status if known is not None else None
 
     async def wait(self, task_ids: Iterable[str], timeout_s: float, gone: asyncio.Future[None] | None = None) -> None:
-        """Until all of these tasks have ended, ``timeout_s`` seconds are over, the service closes, or ``gone`` is
-        done."""
+        """Until these tasks have ended, ``timeout_s`` seconds are over, the service closes, or ``gone`` is done."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         over = {self._closing, gone} if gone is not None else {self._closing}

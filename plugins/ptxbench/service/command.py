@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from ptxbench.service.settings import (
     DEFAULT_PORT,
     DEFAULT_STORE,
     Settings,
+    is_loopback,
 )
 
 
@@ -126,22 +126,12 @@ def settings_of(options: argparse.Namespace, root: Path) -> Settings:
         drain_s=options.drain_seconds,
         keep_days=options.keep_days,
     )
-    if settings.token is None and not options.no_token and not _is_loopback(settings.host):
+    if settings.token is None and not options.no_token and not is_loopback(settings.host):
         raise InputError(
             f"--host {settings.host}: expected a token, since whoever reaches the port runs CUDA code on this machine, "
             f"found none; set {TOKEN_VARIABLE} or --token-file, or say --no-token"
         )
     return settings
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _token(options: argparse.Namespace) -> str | None:

@@ -29,7 +29,7 @@ class Evaluations:
     ``{"op": "died"}``, when the process is gone."""
 
     def __init__(self, settings: Settings, heard: Heard) -> None:
-        """Raises OSError where there is no memory, process or descriptor left."""
+        """Raises OSError where there is no memory, process or descriptor left, RuntimeError where no thread is."""
         self._heard = heard
         ours, theirs = socket.socketpair()
         with theirs:

@@ -1,4 +1,4 @@
-"""What every request passes before the application sees it: the token, the limit on its size, the clock."""
+"""What every request passes before the application sees it: token or origin, the limit on its size, the clock."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ptxbench.service.metrics import Metrics
-from ptxbench.service.settings import BODY_TIMEOUT_S, MAX_BODY_BYTES
+from ptxbench.service.settings import BODY_TIMEOUT_S, MAX_BODY_BYTES, is_loopback
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -38,8 +39,10 @@ class _GoneError(Exception):
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, inner: Application, token: str | None, metrics: Metrics) -> None:
+    def __init__(self, inner: Application, token: str | None, metrics: Metrics, *, local: bool = True) -> None:
+        """``local``: only this machine reaches the address that the service listens on."""
         self._inner = inner
+        self._local = local
         self._expected = f"Bearer {token}".encode() if token else None
         self._metrics = metrics
 
@@ -68,7 +71,7 @@ class Guard:
         except _GoneError:
             status = 499  # as nginx counts them
         finally:
-            first = scope["path"].split("/", 2)[1] if scope["path"] else ""
+            first = scope["path"].removeprefix("/").partition("/")[0]  # a client may send a path without any
             operation = first if first in _OPERATIONS else "other"
             seconds = time.perf_counter() - started
             self._metrics.answered(operation, status, seconds, submission=first in SUBMISSIONS)
@@ -79,10 +82,28 @@ class Guard:
             found = headers.get(b"authorization", b"")
             if not hmac.compare_digest(found, self._expected):
                 return 401, "expected the service's bearer token in the header Authorization, found another or none"
+        elif self._expected is None and not self._is_welcome(headers):
+            return 403, "expected no Origin of another site, since submissions are run here; set a token to serve pages"
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > MAX_BODY_BYTES:
             return 413, _too_large(length.decode("ascii", "replace"))
         return None
+
+    def _is_welcome(self, headers: dict[bytes, bytes]) -> bool:
+        """Whether a request comes from no page in a browser, or from one of this machine.
+
+        Browsers send what any page asks for, to this machine too, and name the page's site in ``Origin`` (RFC 6454).
+        Its being the address that was asked proves nothing here: a name can be made to mean this machine.
+        """
+        origin = headers.get(b"origin")
+        if origin is None:
+            return True
+        try:
+            parts = urlsplit(origin.decode("latin-1"))
+            host = parts.hostname or ""
+        except ValueError:
+            return False
+        return is_loopback(host) or (not self._local and parts.netloc.encode("latin-1") == headers.get(b"host"))
 
 
 def _too_large(found: str) -> str:

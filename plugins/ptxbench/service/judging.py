@@ -8,10 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from ptxbench.agent.evaluation import Evaluation, Evaluator
 from ptxbench.agent.evaluation import EvidenceOrigin as Origin
 from ptxbench.cases import Case
-from ptxbench.client.shapes import Submission, TaskKind, TaskStatus
+from ptxbench.client.shapes import SafetyToolName, Submission, TaskKind, TaskStatus
 from ptxbench.errors import InfrastructureError, InputError
 from ptxbench.models.base import Proposal
 from ptxbench.models.solutions import one_source
@@ -118,7 +120,7 @@ class Judge:
         counts = self._profiler.instructions(case, built)
         lines = [f"{counts.status.value}: {counts.message or counts.tool}"]
         lines += [f"{row.thread_inst_executed_true:>16} {row.opcode}  {row.kernel}" for row in counts.counts]
-        result = {**_about(case, self._profiler.origin), "instructions": counts.model_dump(mode="json")}
+        result = {**_about(case, self._profiler.origin), "instructions": _plain(counts)}
         unknown = _unavailable([counts.status], counts.message)
         return Found(result, _detail(built.build), log=_log(case, lines), unknown=unknown)
 
@@ -126,9 +128,9 @@ class Judge:
         built = self._built(case, candidate, submission)
         if built.build.status is not BuildStatus.OK:
             return _unbuilt(case, built.build)
-        tools = submission.sanitizer_types or ["memcheck"]
+        tools: list[SafetyToolName] = list(dict.fromkeys(submission.sanitizer_types or ["memcheck"]))
         safety = [self._profiler.sanitize(case, built, tool) for tool in tools]
-        result = {**_about(case, self._profiler.origin), "safety": [found.model_dump(mode="json") for found in safety]}
+        result = {**_about(case, self._profiler.origin), "safety": [_plain(found) for found in safety]}
         unknown = _unavailable([one.status for one in safety], safety[0].message)
         return Found(result, _detail(built.build), log=_log(case, _safety_lines(safety)), unknown=unknown)
 
@@ -143,8 +145,8 @@ class Judge:
         run = evidence.run if evidence is not None else None
         result = {
             **_about(case, self._profiler.origin if evidence is not None else "none", evidence),
-            "verdict": verdict.model_dump(mode="json"),
-            "safety": [safety.model_dump(mode="json")],
+            "verdict": _plain(verdict),
+            "safety": [_plain(safety)],
         }
         lines = [f"{verdict.outcome.value} [{verdict.rule}]: {verdict.message}", *_run_lines(run)]
         log = _log(case, [*lines, *_safety_lines([safety])])
@@ -172,14 +174,14 @@ def _judged(case: Case, candidate: Candidate, submission: Submission, done: Eval
     trace = trace_of(record, case.workload, now)
     result = {
         **_about(case, done.origin, done.evidence),
-        "verdict": done.verdict.model_dump(mode="json"),
+        "verdict": _plain(done.verdict),
         "message": _build_message(done.build),
         "stages_ms": done.stages_ms,
     }
     return Found(
         result,
         _detail(done.build, done.evidence),
-        trace=trace.model_dump(mode="json") if trace is not None else None,
+        trace=_plain(trace) if trace is not None else None,
         unknown=NOBODY_KNOWS if done.verdict.outcome is Outcome.UNKNOWN else "",
     )
 
@@ -196,6 +198,11 @@ def _detail(build: Build, evidence: Evidence | None = None, run: RunEvidence | N
     return f"{{{','.join(f'{json.dumps(name)}:{_json(part)}' for name, part in parts.items())}}}"
 
 
+def _plain(model: BaseModel) -> Any:  # noqa: ANN401 - whatever JSON holds
+    """A model as JSON has it, which for what is not finite has words only (pydantic's own dictionaries have floats)."""
+    return json.loads(model.model_dump_json())
+
+
 def _json(record: Record | None) -> str:
     return record.model_dump_json() if record is not None else "null"
 
@@ -205,7 +212,7 @@ def _unbuilt(case: Case, build: Build) -> Found:
     lines = [f"{verdict.outcome.value} [{verdict.rule}]: {verdict.message}", build.log]
     result = {
         **_about(case, "none"),
-        "verdict": verdict.model_dump(mode="json"),
+        "verdict": _plain(verdict),
         "message": _build_message(build),
     }
     return Found(result, _detail(build), log=_log(case, lines))
@@ -218,7 +225,7 @@ def _build_message(build: Build) -> str:
 def _log(case: Case, lines: list[str]) -> dict[str, Any]:
     return {
         "definition": case.definition.name,
-        "workload": case.workload.model_dump(mode="json"),
+        "workload": _plain(case.workload),
         "log": "\n".join(lines)[:MAX_LOG_CHARS],
     }
 
@@ -256,7 +263,7 @@ def _outcomes(found: list[Found], solution: str, fault: InfrastructureFault | No
         "traces": traces or None,
         "logs": logs or None,
         "error": error,
-        "fault": fault.model_dump(mode="json") if fault is not None else None,
+        "fault": _plain(fault) if fault is not None else None,
         "results": [one.result for one in found],
     }
     detail = f"[{','.join(one.detail for one in found)}]"

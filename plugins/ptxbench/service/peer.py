@@ -154,7 +154,7 @@ class Peer:
             try:
                 self._launch()
                 return
-            except OSError as error:  # no memory, processes or descriptors left; there may be some again
+            except (OSError, RuntimeError) as error:  # no memory, processes, threads or descriptors; there may be again
                 fault = f"expected to start an evaluation process, found: {error}"
                 self._state = self._state._replace(fault=fault)
 

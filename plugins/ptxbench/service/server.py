@@ -15,7 +15,7 @@ from ptxbench.service.broker import Broker
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.guard import Guard
 from ptxbench.service.metrics import Metrics
-from ptxbench.service.settings import Settings
+from ptxbench.service.settings import Settings, is_loopback
 from ptxbench.service.store import Store
 
 BACKLOG = 2048
@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
     """uvicorn, which at the first signal stops taking tasks and lets those that run end, and at the second ends."""
 
     def __init__(self, app: object, broker: Broker, settings: Settings, metrics: Metrics) -> None:
-        guarded = Guard(app, settings.token, metrics)  # type: ignore[arg-type]
+        guarded = Guard(app, settings.token, metrics, local=is_loopback(settings.host))  # type: ignore[arg-type]
         config = uvicorn.Config(
             guarded,
             log_level="warning",

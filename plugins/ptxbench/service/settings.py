@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,3 +48,13 @@ class Settings(NamedTuple):
     max_queue: int = DEFAULT_MAX_QUEUE
     drain_s: float = DEFAULT_DRAIN_S
     keep_days: float = DEFAULT_KEEP_DAYS
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

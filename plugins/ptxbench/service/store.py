@@ -256,7 +256,7 @@ def _commit(connection: sqlite3.Connection, batch: list[tuple[_Write, Future[obj
         connection.execute("BEGIN IMMEDIATE")
         answers = [write(connection) for write, _ in batch]
         connection.execute("COMMIT")
-    except sqlite3.Error as error:
+    except Exception as error:  # no memory, say: without this thread nobody would ever be answered again
         with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         for _, done in batch:

@@ -21,10 +21,18 @@ class TraceModel(Record):
     model_config = ConfigDict(allow_inf_nan=True)
 
 
+MOST_QUOTED = 1000
+"""Characters that an error repeats of what was expected or found. It may be megabytes, and the error an answer."""
+
+
 def broken(field: Loc, expected: str, found: str) -> PydanticCustomError:
     """The error of a rule that pydantic cannot express; ``field`` is relative to the model that raises it."""
-    context = {"field": field, "expected": expected, "found": found}
+    context = {"field": field, "expected": _quoted(expected), "found": _quoted(found)}
     return PydanticCustomError("broken_rule", "expected {expected}, found {found}", context)
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}... ({len(text)} characters)"
 
 
 def _has_text(value: str) -> str:

@@ -101,6 +101,14 @@ def test_a_split_is_fair_complete_and_whole(trajectories, turns, others, shares)
     assert all(part == sorted(part) for part in parts)
 
 
+def test_neighbours_which_share_a_workload_are_not_torn_apart():
+    collection = ids(4, 1)
+    assert [{scope_of(collection[index])[-1] for index in part} for part in split(collection, 2)] == [
+        {"0", "1"},
+        {"2", "3"},
+    ]
+
+
 def test_a_worker_knows_its_share_from_its_environment():
     collection = ids(4, 2)
     assert own_share(collection, {}, 2) == list(range(16))

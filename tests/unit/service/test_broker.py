@@ -164,6 +164,11 @@ def test_submission_that_could_not_be_stored_is_refused(run, tmp_path: Path) -> 
         with pytest.raises(RefusedError, match="no room") as caught:
             await broker.submit("evaluate", body("a"))
         assert (caught.value.status, broker.given) == (503, [])
+        assert (broker.health()["status"], "no room" in broker.health()["message"]) == ("degraded", True)
+        with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+            connection.execute("DROP TRIGGER full")
+        assert (await broker.submit("evaluate", body("a"))).created  # and not the answer from before
+        assert (broker.given, broker.health()["status"]) == (["a"], "ok")
 
     run(story)
 
@@ -177,6 +182,10 @@ def test_a_full_queue_says_when_to_come_again(run) -> None:
         assert caught.value.status == 429
         assert caught.value.retry_after_s is not None
         assert not (await broker.submit("evaluate", body("a"))).created  # known ones need no room
+        broker._finished_at.extend([time.monotonic() - 86_400.0, time.monotonic()])
+        with pytest.raises(RefusedError) as caught:
+            await broker.submit("evaluate", body("f"))
+        assert caught.value.retry_after_s == 60  # at the most, however slow it was
 
     run(story)
 
@@ -243,6 +252,21 @@ def test_one_that_drains_takes_and_begins_nothing(run) -> None:
         await asyncio.wait_for(draining, 10.0)
         assert broker.given == ["a", "b"]
         await asyncio.wait_for(broker.wait(ids, 60.0), 10.0)  # whoever waits is answered
+
+    run(story)
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_drain_ends_with_its_time_and_with_whoever_it_waits_for(run, dies: bool) -> None:
+    async def story(broker: Played) -> None:
+        broker.settings = broker.settings._replace(drain_s=60.0 if dies else 0.1)
+        await broker.submit("evaluate", body("endless"))
+        draining = asyncio.ensure_future(broker.drain())
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        if dies:
+            broker.play(ready=False)
+        await asyncio.wait_for(draining, 10.0)
 
     run(story)
 
@@ -332,6 +356,7 @@ def test_what_was_asked_of_another_kind_of_service_waits_for_one(run) -> None:
 
     async def replaying(broker: Played) -> None:
         assert broker.given == ["a"]
+        assert b"ptxbench_tasks_requeued_total 1.0" in broker.metrics.text()
 
     run(ask)
     run(measuring, origin="measured", health=H200)

@@ -37,6 +37,7 @@ def ask(
     chunks: int = 1,
     of: Any = inner,
     stall: bool = False,
+    local: bool = True,
 ) -> tuple[int, bytes, Metrics]:
     metrics = Metrics()
     sent: list[Any] = []
@@ -59,7 +60,7 @@ def ask(
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
     }
-    asyncio.run(Guard(of, token, metrics)(scope, receive, send))
+    asyncio.run(Guard(of, token, metrics, local=local)(scope, receive, send))
     return sent[0]["status"], sent[-1]["body"], metrics
 
 
@@ -75,6 +76,36 @@ def test_wrong_token_is_refused(header: str | None) -> None:
     assert b'operation="evaluate",status="401"' in metrics.text()
 
 
+@pytest.mark.parametrize("path", ["/", "/definitions", "/tasks/a", "/metrics", "/docs", "/openapi.json", "/health/a"])
+def test_nothing_but_health_is_answered_without_the_token(path: str) -> None:
+    assert ask(path, token="secret")[0] == 401
+
+
+HERE = {"Host": "127.0.0.1:8600"}
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://elsewhere.example", "https://127.0.0.1.example:8600", "null", "", "http://["]
+)
+def test_a_page_of_elsewhere_submits_nothing_where_no_token_keeps_it_out(origin: str) -> None:
+    """A browser sends what a page wants sent, and the service runs it."""
+    status, body, _ = ask(headers={**HERE, "Origin": origin})
+    assert (status, b"Origin" in body) == (403, True)
+    assert ask(token="secret", headers={**HERE, "Origin": origin, "Authorization": "Bearer secret"})[0] == 200
+
+
+def test_a_name_that_turns_out_to_be_this_machine_is_elsewhere() -> None:
+    renamed = {"Host": "rebound.example:8600", "Origin": "http://rebound.example:8600"}
+    assert ask(headers=renamed)[0] == 403
+    assert ask(headers=renamed, local=False)[0] == 200  # the service's own page, on a network that was asked for
+    assert ask(headers={**renamed, "Host": "other.example:8600"}, local=False)[0] == 403
+
+
+@pytest.mark.parametrize("origin", ["http://127.0.0.1:8600", "http://localhost:3000", "https://[::1]"])
+def test_a_page_of_this_machine_is_served(origin: str) -> None:
+    assert ask(headers={**HERE, "Origin": origin})[0] == 200
+
+
 def test_right_token_is_served() -> None:
     assert ask(token="secret", headers={"Authorization": "Bearer secret"})[0] == 200
 
@@ -88,6 +119,18 @@ def test_a_body_that_says_it_is_too_long_is_not_read(length: str) -> None:
     status, body, _ = ask(headers={"Content-Length": length})
     assert status == 413
     assert str(MAX_BODY_BYTES).encode() in body
+
+
+def test_what_follows_a_body_that_is_not_read_is_no_request() -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    length = str(MAX_BODY_BYTES + 1).encode()
+    scope = {"type": "http", "method": "POST", "path": "/evaluate", "headers": [(b"content-length", length)]}
+    asyncio.run(Guard(inner, None, Metrics())(scope, None, send))  # type: ignore[arg-type]
+    assert (b"connection", b"close") in sent[0]["headers"]
 
 
 def test_whoever_leaves_before_the_body_is_there_gets_no_answer() -> None:
@@ -120,5 +163,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch) -> None:
     assert (status, b"expected the body within 0.01 s" in body) == (408, True)
 
 
-def test_paths_of_others_make_no_labels() -> None:
-    assert b'operation="other"' in ask("/whatever/it/is")[2].text()
+@pytest.mark.parametrize("path", ["/whatever/it/is", "whatever", "*", "x:1"])
+def test_paths_of_others_make_no_labels(path: str) -> None:
+    status, _, metrics = ask(path)
+    assert (status, b'operation="other"' in metrics.text()) == (200, True)

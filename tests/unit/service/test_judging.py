@@ -1,6 +1,7 @@
 """What a task ends with where the machinery fails, or nobody can tell. What it finds otherwise: tests/acceptance."""
 
 import json
+import math
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.replay import ReplayProfiler
 from ptxbench.service.catalog import Catalog
 from ptxbench.service.judging import NOBODY_KNOWS, Judge
+from ptxbench.service.store import Finished
 from tests.unit.agent.parts import FakeProfiler, FakeToolchain
-from tests.unit.factories import GEMM, suite_case
+from tests.unit.factories import GEMM, make_call, make_comparison, make_run, make_trial, suite_case
 
 CASES = [
     suite_case(GEMM).model_copy(update={"workload": suite_case(GEMM).workload.model_copy(update={"uuid": uuid})})
@@ -24,12 +26,15 @@ CASES = [
 ]
 
 
-def performed(profiler: Any, kind: TaskKind = "evaluate", **changes: object) -> tuple[Task, list[TaskDetail]]:
+def finished(profiler: Any, kind: TaskKind, **changes: object) -> Finished:
     toolchain: Any = FakeToolchain()
     body = {"solution": cuda_solution(GEMM, "x", arch="h100").model_dump(mode="json"), **changes}
-    found = Judge(Catalog(CASES), profiler, Evaluator(lambda: toolchain, 1)).perform(
-        kind, json.dumps(body).encode(), "n"
-    )
+    judge = Judge(Catalog(CASES), profiler, Evaluator(lambda: toolchain, 1))
+    return judge.perform(kind, json.dumps(body).encode(), "n")
+
+
+def performed(profiler: Any, kind: TaskKind = "evaluate", **changes: object) -> tuple[Task, list[TaskDetail]]:
+    found = finished(profiler, kind, **changes)
     about = {"task_id": "a", "status": found.status, "definition": GEMM, "solution": "n"}
     details = zlib.decompress(found.detail) if found.detail else b"[]"
     task = Task.model_validate_json(json.dumps({**json.loads(found.result), **about}))
@@ -88,3 +93,24 @@ def test_measurement_alone_is_without_tools() -> None:
     profiler = FakeProfiler()
     task, _ = performed(profiler, complete=False)
     assert (task.status, profiler.calls) == ("completed", {"evaluate": 3})
+
+
+def test_a_tool_that_is_named_often_looks_once() -> None:
+    profiler = FakeProfiler()
+    tools = ["racecheck", "memcheck", *["racecheck"] * 300]  # or one submission would keep a device for days
+    task, _ = performed(profiler, "sanitize", sanitizer_types=tools, workload_uuids=["first"])
+    assert [one.tool for one in task.results[0].safety] == ["racecheck", "memcheck"]
+
+
+def _refuse(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def test_numbers_that_json_does_not_have_are_words() -> None:
+    infinite = make_comparison(max_abs_error=math.inf, max_rel_error=math.nan, rms_error=math.inf, mismatched=9000)
+    profiler = FakeProfiler()
+    profiler.run = make_run(trials=(make_trial(checks=(make_call(outputs=(infinite,)),)),) * 3)
+    found = finished(profiler, "evaluate", workload_uuids=["first"])
+    (trace,) = json.loads(found.result, parse_constant=_refuse)["traces"]
+    errors = trace["evaluation"]["correctness"]
+    assert (errors["max_absolute_error"], errors["max_relative_error"]) == ("Infinity", "NaN")

@@ -98,10 +98,17 @@ def test_a_process_that_does_not_answer_is_reported_and_then_replaced(run, monke
     run(story)
 
 
-def test_a_process_that_cannot_be_started_is_tried_again(run, monkeypatch) -> None:
+@pytest.mark.parametrize("lacks", ["a program", "a thread"])
+def test_a_process_that_cannot_be_started_is_tried_again(run, monkeypatch, lacks: str) -> None:
+    def threadless(*_: object) -> None:
+        raise RuntimeError("can't start new thread")  # as Python says it
+
     async def story(made: Peer, hears: Hears) -> None:
-        python = sys.executable
-        monkeypatch.setattr(sys, "executable", "/nowhere")
+        python, real = sys.executable, evaluations.Evaluations
+        if lacks == "a program":
+            monkeypatch.setattr(sys, "executable", "/nowhere")
+        else:
+            monkeypatch.setattr(peer, "Evaluations", threadless)
         process = made._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
@@ -109,6 +116,22 @@ def test_a_process_that_cannot_be_started_is_tried_again(run, monkeypatch) -> No
             while "expected to start" not in made.state.fault:
                 await asyncio.sleep(0.01)
             monkeypatch.setattr(sys, "executable", python)
+            monkeypatch.setattr(peer, "Evaluations", real)
+            while hears.ready < 2:
+                await asyncio.sleep(0.01)
+
+    run(story)
+
+
+def test_a_process_that_has_done_something_is_replaced_at_once(run) -> None:
+    async def story(made: Peer, hears: Hears) -> None:
+        made._restarts = 10  # after which the next waits for half a minute
+        hears.on_done = lambda *_: None  # type: ignore[method-assign]
+        made._heard(made._generation, {"op": "done", "id": "a", "seconds": 1.0}, Finished("completed", b"{}", b""))
+        process = made._process
+        assert process is not None
+        os.kill(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(20.0):
             while hears.ready < 2:
                 await asyncio.sleep(0.01)
 

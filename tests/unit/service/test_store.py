@@ -117,6 +117,14 @@ def test_whoever_waits_hears_that_nothing_could_be_written(store: Store) -> None
     store.add(task()).result(10)
 
 
+def test_a_write_that_fails_in_any_way_does_not_end_the_writer(store: Store) -> None:
+    odd = task("odd", request=None)  # as where there is no memory to pack it
+    with pytest.raises(TypeError):
+        store.add(odd).result(10)
+    store.add(task()).result(10)
+    assert [one.id for one in store.unfinished()] == ["a"]
+
+
 def test_old_results_are_forgotten_and_waiting_tasks_are_not(store: Store) -> None:
     store.add(task("old")).result(10)
     store.add(task("waits", created_at=1.0)).result(10)

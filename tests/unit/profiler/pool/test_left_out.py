@@ -9,10 +9,12 @@ import pytest
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler.pool import pool as pool_module
+from ptxbench.records import Evidence
 from tests.support.pool_devices import ReplayDevice
 from tests.unit.factories import DEVICE, suite_case
 from tests.unit.profiler.pool.conftest import Open
 from tests.unit.profiler.pool.parts import CASES, QUICK, cool, evaluate, heat, states, together, wait_until
+from tests.unit.profiler.pool.test_monitor import drifted
 
 
 def test_another_is_started_where_the_first_cannot_be_used(open_pool: Open):
@@ -118,3 +120,44 @@ def test_the_only_device_is_not_asked_twice_and_is_started_anew_when_it_fails_an
     wait_until(lambda: device.starts == 2)
     device.before = lambda _, operation: None
     assert evaluate(pool) is not None
+
+
+def test_failures_with_a_success_between_them_are_not_in_a_row(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    for _ in range(2):
+        failing(device)
+        for _ in range(2):
+            with pytest.raises(InfrastructureError, match="CUDA does not start"):
+                evaluate(pool)
+        device.before = lambda _, operation: None
+        assert evaluate(pool) is not None
+    assert (device.starts, pool.take_notes()) == (1, [])
+
+
+def test_drifts_before_a_device_qualified_do_not_count_behind_it(open_pool: Open):
+    pool, (device,) = open_pool(1)
+    evaluate(pool)
+    left = [2]
+
+    def change(evidence: Evidence) -> Evidence:
+        left[0] -= 1
+        return drifted(evidence) if left[0] >= 0 else evidence
+
+    device.change = change
+    assert evaluate(pool).run.baseline.drifted
+    wait_until(lambda: (device.done("qualify"), states(pool)) == (1, ["ready"]))
+    left[0] = 1
+    assert not evaluate(pool).run.baseline.drifted
+    assert device.done("qualify") == 1
+
+
+def test_a_device_that_came_back_faster_is_another_one_too(open_pool: Open):
+    pool, (device,) = open_pool(1, replace(QUICK, quarantine_s=60.0))
+    evaluate(pool)
+    device.slower = 0.8
+    heat(device)
+    wait_until(lambda: states(pool) == ["paused"])
+    cool(device)
+    with pytest.raises(InfrastructureError, match="expected within 10%"):
+        evaluate(pool)
