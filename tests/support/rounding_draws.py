@@ -14,6 +14,9 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
+from ptxbench.cases.defaults import DEFAULT_TOLERANCE
+from ptxbench.profiler.qualification import QUALIFYING_SHARE
+
 if TYPE_CHECKING:
     import torch
 
@@ -21,8 +24,6 @@ HEADS, ROWS, DIM = 192, 192, 128
 SCALE = 1 / math.sqrt(DIM)
 BEFORE = {"scaled": SCALE, "unscaled": 1.0, "base 2": math.log2(math.e)}
 """Factor of dS when it is rounded; the rest is applied to the product."""
-ATOL = RTOL = 1e-2
-QUALIFYING_SHARE = 0.95
 
 
 def bf16(value: torch.Tensor) -> torch.Tensor:
@@ -46,7 +47,8 @@ def worst_ratios() -> dict[str, float]:
         ratios = []
         for exact, given, other in ((gradient, rounded, key), (gradient.mT, rounded.mT, query)):
             wanted, output = bf16(exact * SCALE @ other), bf16(given @ other * (SCALE / factor))
-            ratios.append(((output - wanted).abs() / (ATOL + RTOL * wanted.abs())).max())
+            bound = DEFAULT_TOLERANCE.atol + DEFAULT_TOLERANCE.rtol * wanted.abs()
+            ratios.append(((output - wanted).abs() / bound).max())
         found[name] = float(max(ratios))
     return found
 

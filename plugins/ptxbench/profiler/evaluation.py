@@ -13,7 +13,7 @@ from typing import Any
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, disturbances, hang, loaded_code, mappings
 from ptxbench.profiler.defences import active
-from ptxbench.profiler.device_memory import ran_out
+from ptxbench.profiler.device_memory import taken_by_candidate
 from ptxbench.profiler.procedure import Stopwatch, failed, launches_of, timed_loop, timing_of
 from ptxbench.profiler.qualification import Baselines
 from ptxbench.profiler.replies import Recording, WorkerError
@@ -81,11 +81,7 @@ def _with_active_defences(
 
 
 def run_trial(
-    state: WorkloadState,
-    worker: Worker,
-    first: CheckedDraw,
-    secret: Mapping[int, CheckedDraw],
-    watch: Stopwatch,
+    state: WorkloadState, worker: Worker, first: CheckedDraw, secret: Mapping[int, CheckedDraw], watch: Stopwatch
 ) -> tuple[Trial, Recording | None]:
     """One trial: a fully checked call, then warm-ups and timed iterations. Raises WorkerError.
 
@@ -211,24 +207,22 @@ class _Attempt:
         with self._sandbox() as worker:
             self._state.arena.scrub()  # what fails here is no fault of the candidate, which is not loaded yet
             try:
-                with self._watch.measure("load"):
-                    self._look_at_mappings(worker)
-                    worker.load(job)
-                if self._run_trials(worker, baselines):
-                    self._warm_ahead()
-                    self._look_at_code(worker, job)
-                    if self._run_families(worker):
-                        self._look_at_code(worker, job)
-                    self._measure_drift(worker, baselines)
+                with taken_by_candidate():
+                    self._measure(worker, job, baselines)
                 return self._evidence(worker, job)
             except WorkerError as error:
                 return self._evidence(worker, job, error)
-            except RuntimeError as error:
-                if not ran_out(error):
-                    raise
-                # There was enough when the state was built and the library ran.
-                message = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
-                return self._evidence(worker, job, WorkerError(RunStatus.RUNTIME_ERROR, message))
+
+    def _measure(self, worker: Worker, job: dict[str, Any], baselines: Baselines) -> None:
+        with self._watch.measure("load"):
+            self._look_at_mappings(worker)
+            worker.load(job)
+        if self._run_trials(worker, baselines):
+            self._warm_ahead()
+            self._look_at_code(worker, job)
+            if self._run_families(worker):
+                self._look_at_code(worker, job)
+            self._measure_drift(worker, baselines)
 
     def _run_trials(self, worker: Worker, baselines: Baselines) -> bool:
         """Run trials until one cannot lead to a correct verdict any more. Returns whether all were run whole.
@@ -270,13 +264,10 @@ class _Attempt:
             for draw in self._state.families:
                 family = draw.draw.family
                 try:
-                    self._state.arena.arm()
-                    self._state.stage(draw)
-                    worker.warm_up(1)
-                    call = self._state.compare(draw, CORRECTNESS_CALL)
-                except (WorkerError, RuntimeError) as error:
-                    if isinstance(error, RuntimeError) and not ran_out(error):
-                        raise
+                    with taken_by_candidate():
+                        self._state.arena.arm()
+                        call = _correctness_call(self._state, worker, draw)
+                except WorkerError as error:
                     self._families.append(FamilyCheck(family=family, call=None, message=str(error)[:200]))
                     return False
                 self._families.append(FamilyCheck(family=family, call=call))

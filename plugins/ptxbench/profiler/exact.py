@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.records import ExactErrors
 
 if TYPE_CHECKING:
@@ -199,11 +200,11 @@ def exact_errors(case: Case, inputs: Tensors, library: Tensors, reference: Tenso
 
     None where no oracle knows the operation, or float64 does not fit.
     """
-    import torch
-
     try:
         truth = exact_outputs(case, inputs)
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not ran_out(error):
+            raise
         return None
     if truth is None:
         return None

@@ -25,6 +25,7 @@ from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import clocks, containment, defences, tools
 from ptxbench.profiler.containment_probe import probe
 from ptxbench.profiler.device import describe_device, device_uuid
+from ptxbench.profiler.device_memory import ran_out
 from ptxbench.profiler.endings import adopt_orphans, end_with
 from ptxbench.profiler.environment import import_path
 from ptxbench.profiler.evaluation import evaluate, hand_over_ns
@@ -187,8 +188,6 @@ class Oracle:
 
 def answer(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
     """Run one operation; a fault of ours comes back typed, and the oracle lives on."""
-    import torch
-
     operation: Callable[[dict[str, Any]], dict[str, Any]] = getattr(oracle, f"do_{request['op']}")
     try:
         return {"result": operation(request)}
@@ -196,9 +195,9 @@ def answer(oracle: Oracle, request: dict[str, Any]) -> dict[str, Any]:
         if error.kind == "sandbox_failed":
             oracle.doubt()
         return fault(error.kind, str(error))
-    except torch.OutOfMemoryError as error:
-        return fault("out_of_device_memory", str(error)[:300])
     except Exception as error:
+        if ran_out(error):
+            return fault("out_of_device_memory", str(error)[:300])
         text = "".join(traceback.format_exception(error)[-3:])
         return fault("oracle_died", f"{type(error).__name__}: {error}\n{text}")
 

@@ -24,7 +24,7 @@ _BACKTRACE = "Saved host backtrace"
 _FRAME = "Host Frame:"
 _OBJECT = "in kernel.so"
 """How a host frame ends that is of the candidate's object (``toolchain.cache``)."""
-_SUMMARY = re.compile(r"ERROR SUMMARY: (\d{1,15}) erro")
+_SUMMARY = re.compile(r"ERROR SUMMARY: (\d{1,15}) error")
 _RACE_SUMMARY = re.compile(r"RACECHECK SUMMARY: (\d{1,15}) hazard")
 _LEAK = "Leaked "
 _LEAKED = re.compile(r"^Leaked (\d[\d,]{,20}) bytes?")

@@ -99,7 +99,7 @@ class WorkloadState:
 
         The library is not asked whether it computes the draw: its results would lie in staging memory, which the
         candidate maps, before the candidate's are compared. So the draw is not kept for other candidates either.
-        Raises as the constructor does, and torch.OutOfMemoryError.
+        Raises as the constructor does, and RuntimeError where there is no memory (``device_memory.ran_out``).
         """
         return self._check_draw()
 

@@ -14,15 +14,14 @@ import stat
 import subprocess
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ptxbench.errors import InfrastructureError
 from ptxbench.profiler import ncu, sanitizer
-from ptxbench.profiler.device_memory import ran_out
+from ptxbench.profiler.device_memory import taken_by_candidate
 from ptxbench.profiler.procedure import failed
 from ptxbench.profiler.processes import ending
 from ptxbench.profiler.replies import WorkerError
@@ -100,19 +99,6 @@ def _run_call(worker: Worker, stop_early: Callable[[], bool], begun: float, limi
     worker.finish_call()
 
 
-@contextmanager
-def _memory_is_the_candidate_s() -> Iterator[None]:
-    """Where device memory runs out meanwhile, the candidate took it. Raises WorkerError then."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not ran_out(error):
-            raise
-        # A fault of ours would exclude the turn: a wrong kernel had better fill the device where it notices a tool.
-        words = f"too little device memory was left while the candidate ran: {str(error)[:200]}"
-        raise WorkerError(RunStatus.RUNTIME_ERROR, words) from error
-
-
 def _under_tool(
     state: WorkloadState,
     job: dict[str, Any],
@@ -184,7 +170,7 @@ def _counted(state: WorkloadState, job: dict[str, Any]) -> InstructionEvidence:
     log = ""
     try:
         worker, report = _start(path, ncu.arguments, "--under-tool")
-        with _memory_is_the_candidate_s():
+        with taken_by_candidate():
             passed = _under_tool(state, job, worker).passed
         log = _read(report)
         counts = ncu.parse(log)
@@ -300,7 +286,7 @@ def _watched(
     fault: WorkerError | None = None
     try:
         finish = tool == "memcheck"
-        with _memory_is_the_candidate_s():
+        with taken_by_candidate():
             ran = _under_tool(state, job, worker, said_enough, calls=calls, limit_s=limit_s, finish=finish)
     except WorkerError as caught:
         fault = caught

@@ -81,9 +81,9 @@ CORRECTNESS_CALL = -1
 """``CheckedCall.iteration`` of a trial's correctness call."""
 TIMED_MISMATCH_SHARE = 1e-6
 """Share of an output's elements that a timed iteration may have beyond tolerance. The official rule allows none and is
-applied to the correctness calls. Three elements were seen beyond it in 96 checked calls of honest causal backward
-passes, in two of the calls (10^8 elements of dQ and dK each, H200): BF16 rounding of P (dO V^T - delta). An
-iteration that did not do its work is wrong nearly everywhere."""
+applied to the correctness calls. Of 96 checked calls of honest causal backward passes one had elements beyond it, one
+of dQ and two of dK, of 10^8 each (H200), taken for BF16 rounding of P (dO V^T - delta). An iteration that did not do
+its work is wrong nearly everywhere."""
 
 
 def tolerated_mismatches(iteration: int, elements: int) -> float:

@@ -32,6 +32,7 @@ from ptxbench.records import (
     WaitingPlace,
 )
 from tests.unit.profiler.stand_in import READY, Start
+from tests.unit.profiler.test_device_memory import NO_MEMORY
 from tests.unit.profiler.test_mappings import extension
 
 TRIALS, WARMUP, ITERATIONS = 3, 2, 6
@@ -238,15 +239,6 @@ def test_a_crash_on_a_family_leaves_the_trials_as_they_are(start: Start) -> None
     assert len(evidence.trials) == TRIALS
     assert [(check.family, check.call) for check in evidence.families] == [("shifted", None)]
     assert "exited with code 3" in evidence.families[0].message
-
-
-NO_MEMORY = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB",
-    "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
-    "cudaErrorMemoryAllocation (2)",
-    "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-)
 
 
 @pytest.mark.parametrize("words", NO_MEMORY)
